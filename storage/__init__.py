@@ -1,0 +1,1 @@
+"""Shape logs on disk: addresses, byte format, buffering, recovery, reading. Imports nothing of ours."""

@@ -1,0 +1,176 @@
+"""The disk as storage sees it: a few operations on files and folders, so that tests can put a worse disk in its place.
+
+Paths are relative to the data folder, with `/` between names. What holds on failure:
+
+- `append` may have written any part of its bytes, none or all of them; the size tells nothing.
+- `sync` that raised says nothing about what is on the disk, and asking again is no use (the kernel has forgotten).
+- `create` is exclusive; `rename` replaces in one step; `link` never replaces.
+- A new, renamed or removed name is certain only after `sync_folder` of its folder.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from storage.descriptors import DescriptorPool
+
+Bytes = bytes | bytearray | memoryview
+"""Anything with a buffer that can be written."""
+
+_IOV_MAX = 1024
+"""Buffers that one `writev` takes on Linux."""
+
+
+class Disk(Protocol):
+    """Files and folders below one root. Every operation raises `OSError`."""
+
+    def create(self, path: str) -> None:
+        """Make a new, empty file; `FileExistsError` if the name is taken."""
+
+    def append(self, path: str, buffers: Sequence[Bytes]) -> None:
+        """Write the buffers at the end of an existing file."""
+
+    def sync(self, path: str) -> None:
+        """Return once the file's bytes and size are on the disk."""
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut the file to its first `size` bytes."""
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+
+    def size(self, path: str) -> int:
+        """Bytes in the file."""
+
+    def exists(self, path: str) -> bool:
+        """Whether the name is there."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; empty if there is no such folder."""
+
+    def make_folder(self, folder: str) -> None:
+        """Make the folder and those above it, unless they are there."""
+
+    def sync_folder(self, folder: str) -> None:
+        """Return once the folder's names are on the disk."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the file another name, replacing what had it, in one step."""
+
+    def link(self, old: str, new: str) -> None:
+        """Give the file a second name; `FileExistsError` if that is taken."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file's name."""
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove an empty folder."""
+
+
+class LocalDisk:
+    """A folder of a POSIX file system."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self._descriptors = DescriptorPool(self.root)
+
+    def create(self, path: str) -> None:
+        """`O_EXCL`: two writers cannot both believe that they made it."""
+        self._descriptors.forget(path)
+        os.close(os.open(self.root / path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+
+    def append(self, path: str, buffers: Sequence[Bytes]) -> None:
+        """Gathered writes, repeated until all is taken."""
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        with self._descriptors.borrow(path, dirty=True) as descriptor:
+            while views:
+                written = os.writev(descriptor, views[:_IOV_MAX])
+                while views and written >= len(views[0]):
+                    written -= len(views.pop(0))
+                if views:
+                    views[0] = views[0][written:]
+
+    def sync(self, path: str) -> None:
+        """`fdatasync` also makes a new size certain, which is all the metadata that reading needs."""
+        with self._descriptors.borrow(path, dirty=True) as descriptor:
+            os.fdatasync(descriptor)
+        self._descriptors.clean(path)
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut on the open descriptor, so that later appends go to the new end (the file is opened for appending)."""
+        with self._descriptors.borrow(path, dirty=True) as descriptor:
+            os.ftruncate(descriptor, size)
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        """`pread`, repeated for short reads; a mapped file would crash the process when somebody cuts it."""
+        with self._descriptors.borrow(path) as descriptor:
+            data = os.pread(descriptor, size, position)
+            while 0 < len(data) < size:
+                more = os.pread(descriptor, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        return data
+
+    def size(self, path: str) -> int:
+        """From the name, not from an open descriptor: another process may have put another file there."""
+        return (self.root / path).stat().st_size
+
+    def exists(self, path: str) -> bool:
+        """Also false where a folder on the way is missing."""
+        return (self.root / path).exists()
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted, so that two listings of the same folder are equal."""
+        try:
+            return sorted(os.listdir(self.root / folder))
+        except FileNotFoundError:
+            return []
+
+    def make_folder(self, folder: str) -> None:
+        """Like `mkdir -p`; the caller syncs the folders it cares about."""
+        (self.root / folder).mkdir(parents=True, exist_ok=True)
+
+    def sync_folder(self, folder: str) -> None:
+        """A folder is synced through a descriptor of its own."""
+        descriptor = os.open(self.root / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, old: str, new: str) -> None:
+        """Both names' descriptors are stale after it."""
+        (self.root / old).rename(self.root / new)
+        self._descriptors.forget(old)
+        self._descriptors.forget(new)
+
+    def link(self, old: str, new: str) -> None:
+        """A hard link."""
+        os.link(self.root / old, self.root / new)
+
+    def remove(self, path: str) -> None:
+        """The bytes live on for whoever has the file open."""
+        (self.root / path).unlink()
+        self._descriptors.forget(path)
+
+    def remove_folder(self, folder: str) -> None:
+        """Only when empty."""
+        (self.root / folder).rmdir()
+
+    def forget_descriptors(self) -> None:
+        """Close what is open and clean: for a reader that wants to see files replaced by others."""
+        self._descriptors.close()
+
+    close = forget_descriptors
+
+
+@contextlib.contextmanager
+def folder_of(disk: LocalDisk) -> Iterator[LocalDisk]:
+    """Use a disk and close its descriptors afterwards."""
+    try:
+        yield disk
+    finally:
+        disk.close()

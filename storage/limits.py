@@ -1,0 +1,85 @@
+"""Every bound of storage: its name says the unit, the sentence below it says why this much.
+
+These are defaults. What an operator may sensibly change is a field of `StoreOptions`, which starts from here.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+BLOCK_ALIGNMENT_BYTES: Final = 128
+"""Blocks start at multiples of this: a header (128 bytes) then never straddles a 512-byte sector, so that a power
+cut leaves it whole or absent; and Arrow's buffers stay aligned for vector instructions."""
+
+BLOCK_PAYLOAD_BYTES_MAX: Final = 4 * 1024 * MIB
+"""Above the largest value that Postgres can send (1 GB) with room for several; a length beyond it is damage."""
+
+COMBINE_BYTES_MAX: Final = 256 * MIB
+"""Rows of one flush become one Arrow batch up to here; beyond, they stay several, since Arrow's string offsets end
+at 2 GiB and a copy this large is memory without a use."""
+
+FLUSH_LOG_BYTES: Final = 4 * MIB
+"""A log with this much unflushed is flushed: enough for the sync to be a small part of the write."""
+
+FLUSH_LOG_ROWS: Final = 50_000
+"""The same for narrow rows, whose bookkeeping outweighs their bytes."""
+
+FLUSH_AGE_SECONDS: Final = 0.1
+"""No row stays unflushed for longer, whether or not another follows: bounds what a crash makes Postgres send again."""
+
+BUFFER_LOG_BYTES_MAX: Final = 64 * MIB
+"""What one log may hold in memory, so that one slow log cannot take the room of all; one larger append is let in
+alone."""
+
+BUFFER_BYTES_MAX: Final = 256 * MIB
+"""What all logs together may hold in memory, flush windows included; one larger append is let in alone."""
+
+OWN_SEGMENT_FLUSH_BYTES: Final = 256 * KIB
+"""A flush at least this large goes to the log's own segment: below, a sync for each log would cost more than copying
+the bytes once more out of the journal."""
+
+SEGMENT_BYTES_MAX: Final = 64 * MIB
+"""A segment is closed at this size: small enough to compact or retire in one go, large enough to be few."""
+
+JOURNAL_FILE_BYTES_MAX: Final = 16 * MIB
+"""A journal file is closed at this size; the oldest closed one is the next to be emptied into segments."""
+
+JOURNAL_BYTES_MAX: Final = 64 * MIB
+"""All journal files together: bounds what start-up reads before the first row is served."""
+
+JOURNAL_FILE_BLOCKS_MAX: Final = 4096
+"""A journal file is closed at this many blocks, so that tiny flushes do not make its directory long."""
+
+CHUNK_WIRE_BYTES: Final = 1 * MIB
+"""Chunks end at multiples of this in a log's cumulated wire size; fixed for a log's life when it is born."""
+
+ROW_WIRE_OVERHEAD_BYTES: Final = 100
+"""Added to the bytes of a row's values: about what keys, headers and names cost on the wire."""
+
+READ_BYTES_MAX: Final = 16 * MIB
+"""One read returns at most about this much, whatever was asked for, so that a reader's memory is bounded."""
+
+BLOCK_CACHE_BYTES_MAX: Final = 64 * MIB
+"""Decoded blocks kept for the next reader; a live log's newest blocks are read by all its followers."""
+
+DESCRIPTORS_MAX: Final = 512
+"""Files kept open at a time: half of the usual limit of 1,024, the rest is for sockets."""
+
+RECORD_BYTES_MAX: Final = 16 * MIB
+"""A record of the catalog or the progress log: far above the largest shape definition; beyond is damage."""
+
+RECORD_LOG_BYTES_MAX: Final = 8 * MIB
+"""A record log is rewritten to its living records beyond this size (when that makes it shorter by half)."""
+
+FAULT_RETRY_SECONDS: Final = 1.0
+"""After a fault of the shared disk, the pause before writing is tried again."""
+
+WAIT_SECONDS_MAX: Final = 60.0
+"""The longest that any wait for data or durability lasts before it returns empty-handed."""
+
+LEASE_SECONDS_MAX: Final = 7 * 24 * 3600.0
+"""The longest lease: a reader that is gone for longer than a week does not hold a disk full of segments."""
+
+COMPACTION_SEGMENTS_KEPT: Final = 2
+"""The newest segments are never compacted: live readers are in them."""

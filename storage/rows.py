@@ -1,0 +1,137 @@
+"""What a row of a log is: the columns that every table handed to storage has, and what can be asked of them.
+
+    tx      uint64   commit LSN of the transaction (0 in a snapshot)
+    op      uint64   position in the transaction (the chunk's number in a snapshot)
+    kind    uint8    `Kind`
+    absent  binary   optional: a bitmap, lowest bit first, of the columns of `new` that Postgres did not send.
+                     NULL or short means that the rest was sent. Absent is not NULL: the value is what it was.
+    new     struct   the row's values as text, a string column each
+    old     struct   optional: the values before the change, where the shape asks for them
+
+Rows of one table are in ascending order of (tx, op), no two alike, except that the rows of a snapshot chunk share one.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from storage.errors import InvalidRows
+from storage.limits import COMBINE_BYTES_MAX, ROW_WIRE_OVERHEAD_BYTES
+from storage.offset import LogOffset
+
+TX: Final = "tx"
+OP: Final = "op"
+KIND: Final = "kind"
+ABSENT: Final = "absent"
+NEW: Final = "new"
+OLD: Final = "old"
+
+Integers = npt.NDArray[np.int64]
+Unsigned = npt.NDArray[np.uint64]
+
+
+class Kind(IntEnum):
+    """What happened to a row. Stored: the numbers never change."""
+
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+    TRUNCATE = 4
+
+
+def row_schema(columns: Sequence[str], *, old: bool = False, absent: bool = True) -> pa.Schema:
+    """The schema of a log whose shape has these columns."""
+    values = pa.struct([pa.field(name, pa.string()) for name in columns])
+    fields = [pa.field(TX, pa.uint64(), False), pa.field(OP, pa.uint64(), False), pa.field(KIND, pa.uint8(), False)]
+    if absent:
+        fields.append(pa.field(ABSENT, pa.binary()))
+    fields.append(pa.field(NEW, values))
+    if old:
+        fields.append(pa.field(OLD, values))
+    return pa.schema(fields)
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise `InvalidRows` unless the columns are a log's; the order of rows is checked where their offsets are read."""
+    wanted = {TX: pa.uint64(), OP: pa.uint64(), KIND: pa.uint8()}
+    for name, kind in wanted.items():
+        index = schema.get_field_index(name)
+        if index < 0:
+            raise InvalidRows(f"the column {name!r} is missing", found=schema.names)
+        if schema.field(index).type != kind:
+            raise InvalidRows(f"the column {name!r} is {schema.field(index).type}, not {kind}")
+    index = schema.get_field_index(NEW)
+    if index < 0 or not pa.types.is_struct(schema.field(index).type):
+        raise InvalidRows(f"the column {NEW!r} must be a struct of the row's values", found=schema.names)
+
+
+def column(batch: pa.RecordBatch, name: str) -> Unsigned:
+    """A number column without copying it."""
+    values: Unsigned = batch.column(name).to_numpy(zero_copy_only=True)
+    return values
+
+
+def offset_at(batch: pa.RecordBatch, row: int) -> LogOffset:
+    """The offset of one row."""
+    return LogOffset(batch.column(TX)[row].as_py(), batch.column(OP)[row].as_py())
+
+
+def rows_up_to(tx: Unsigned, op: Unsigned, offset: LogOffset) -> int:
+    """How many of the ordered rows are at or below the offset."""
+    if offset.tx < 0:
+        return 0
+    wanted = np.uint64(offset.tx)
+    start = int(np.searchsorted(tx, wanted, side="left"))
+    stop = int(np.searchsorted(tx, wanted, side="right"))
+    return start + int(np.searchsorted(op[start:stop], np.uint64(offset.op), side="right"))
+
+
+def are_ordered(tx: Unsigned, op: Unsigned) -> bool:
+    """Whether each row's offset is above the one before it."""
+    later = (tx[1:] > tx[:-1]) | ((tx[1:] == tx[:-1]) & (op[1:] > op[:-1]))
+    return bool(later.all())
+
+
+def wire_sizes(batch: pa.RecordBatch) -> Integers:
+    """Bytes that each row stands for on the wire: its values and a constant. A function of the stored row alone."""
+    sizes = np.full(batch.num_rows, ROW_WIRE_OVERHEAD_BYTES, dtype=np.int64)
+    for name in (NEW, OLD):
+        index = batch.schema.get_field_index(name)
+        if index >= 0:
+            for values in batch.column(index).flatten():
+                _add_lengths(sizes, values)
+    return sizes
+
+
+def _add_lengths(sizes: Integers, values: pa.Array) -> None:
+    """Add the byte length of each string, 0 for NULL, straight from the offsets buffer."""
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        raise InvalidRows(f"values are text, not {values.type}")
+    offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    lengths = np.diff(offsets)
+    if values.null_count:
+        # A NULL may own bytes (a masked struct's child does); they are nobody's.
+        lengths = np.where(values.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+    sizes += lengths
+
+
+def gather(batch: pa.RecordBatch, rows: Integers | None) -> pa.RecordBatch:
+    """The selected rows, as a batch of their own; all of them without a copy."""
+    if rows is None:
+        return batch
+    count = len(rows)
+    if count and int(rows[-1]) - int(rows[0]) + 1 == count:
+        return batch.slice(int(rows[0]), count)
+    return batch.take(pa.array(rows))
+
+
+def combine(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Neighbouring batches of one schema as one, where that is not too large to copy."""
+    if len(batches) < 2 or sum(batch.nbytes for batch in batches) > COMBINE_BYTES_MAX:
+        return list(batches)
+    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return combined

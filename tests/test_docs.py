@@ -1,0 +1,160 @@
+"""The documents keep up with the code: links lead somewhere, and names that users meet are explained.
+
+Modules are read when a test runs, not at import, so that one missing module fails one test.
+"""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.tree import ROOT, Source, prose, sources
+
+UNITS = {"KIB", "MIB", "GIB"}  # helpers of limits.py that are not limits themselves
+
+
+def limits(module: ModuleType) -> Iterator[str]:
+    annotations = inspect.get_annotations(module)
+    yield from (name for name, kind in annotations.items() if name.isupper() and "Final" in str(kind))
+
+
+def error_codes(module: ModuleType) -> Iterator[str]:
+    for error in error_classes(module):
+        yield str(vars(error).get("code", f"{error.__name__} has no code"))
+
+
+def metrics(module: ModuleType) -> Iterator[str]:
+    """Texts of the module's enumerations and of its constants in capitals."""
+    for name, value in vars(module).items():
+        if isinstance(value, type) and issubclass(value, Enum) and value.__module__ == module.__name__:
+            yield from (str(member.value) for member in value)
+        elif name.isupper() and isinstance(value, str):
+            yield value
+
+
+# Names that a user may meet: where they are defined, how to list them, and the document that explains each.
+VOCABULARIES = [
+    pytest.param("storage.limits", limits, "docs/limits.md", id="limits"),
+    pytest.param("storage.errors", error_codes, "docs/errors.md", id="errors"),
+    pytest.param("storage.metrics", metrics, "docs/metrics.md", id="metrics"),
+]
+
+
+@pytest.mark.parametrize(("module_name", "names_of", "document"), VOCABULARIES)
+def test_every_name_is_explained(
+    module_name: str, names_of: Callable[[ModuleType], Iterator[str]], document: str
+) -> None:
+    names = set(names_of(importlib.import_module(module_name))) - UNITS
+    assert names, f"{module_name} defines none: is the way to list them still right?"
+    text = (ROOT / document).read_text("utf-8")
+
+    missing = sorted(name for name in names if f"`{name}`" not in text)
+    assert not missing, f"{document} explains none of these, in backticks: {missing}"
+
+    listed = re.findall(r"^\| *`([^`]+)` *\|", text, re.MULTILINE)  # the first column of its tables
+    gone = sorted(set(listed) - names)
+    assert not gone, f"{document} explains what {module_name} no longer has: {gone}"
+
+
+def test_every_error_has_its_own_code_and_a_hint() -> None:
+    module = importlib.import_module("storage.errors")
+    codes = list(error_codes(module))
+    assert len(set(codes)) == len(codes), "two conditions share a code: nobody could tell them apart"
+    assert [error.__name__ for error in error_classes(module) if not getattr(error, "hint", "")] == []
+
+
+@pytest.mark.parametrize("document", [source for source in sources() if source.path.suffix == ".md"], ids=str)
+def test_links_lead_somewhere(document: Source) -> None:
+    broken = [target for target in local_links(document.text) if not resolves(document.path, target)]
+    assert not broken, f"{document.path}: {broken}"
+
+
+def test_commands_in_documents_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = {
+        (str(source.path), target)
+        for source in sources()
+        if source.path.suffix == ".md"
+        for target in re.findall(r"(?:^|`)make ([a-z]+)", source.text, re.MULTILINE)
+    }
+    assert not {name for name in named if name[1] not in targets}
+
+
+def test_modules_of_the_architecture_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    named = set(modules_in_tree(text))
+    assert named, "docs/architecture.md shows no tree of modules, in a fenced block"
+    assert sorted(path for path in named if not (ROOT / path).is_file()) == []
+
+
+def test_a_tree_is_read_as_it_is_drawn() -> None:
+    drawn = """
+not/fenced.py
+```
+storage/          logs; see other.py
+  offset.py       where a change stands
+  lake/           types.py commit.py
+  ├── source.py   Spark's view
+  limits.py
+cdc/ cli.py
+```
+"""
+    assert list(modules_in_tree(drawn)) == [
+        "storage/offset.py",
+        "storage/lake/types.py",
+        "storage/lake/commit.py",
+        "storage/lake/source.py",
+        "storage/limits.py",
+        "cdc/cli.py",
+    ]
+
+
+def modules_in_tree(text: str) -> Iterator[str]:
+    """Paths in a document's fenced trees.
+
+    A line begins with a folder (`storage/`) or a module (`offset.py`); indentation says in which folder; more modules
+    may follow on the line, and then words, which end the list.
+    """
+    folders: list[tuple[int, str]] = []
+    for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for line in block.split("\n"):
+            entry = re.sub(r"[│├└─]", " ", line)
+            words = entry.split()
+            indent = len(entry) - len(entry.lstrip())
+            while folders and folders[-1][0] >= indent:
+                folders.pop()
+            if words and words[0].endswith("/"):
+                folders.append((indent, words.pop(0)))
+            for word in words:
+                if not re.fullmatch(r"[\w/]+\.py", word):
+                    break
+                yield "".join(folder for _, folder in folders) + word
+
+
+def local_links(text: str) -> Iterator[str]:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+def resolves(document: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    file = ROOT / document.parent / path if path else ROOT / document
+    return file.exists() and (not anchor or anchor in anchors(file.read_text("utf-8")))
+
+
+def anchors(text: str) -> set[str]:
+    """Headings as links name them: small letters, hyphens for spaces, nothing else but word characters."""
+    headings = re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def error_classes(module: ModuleType) -> list[type]:
+    """Those that name a condition: all but the root."""
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    return [kind for kind in classes if issubclass(kind, module.StorageError) and kind is not module.StorageError]
