@@ -33,7 +33,7 @@ _CRC: Final = struct.Struct("<I")
 _VERSION: Final = struct.Struct("<H")
 _ZEROS: Final = bytes(BLOCK_ALIGNMENT_BYTES)
 
-assert _HEADER.size + _CRC.size == HEADER_SIZE == BLOCK_ALIGNMENT_BYTES  # noqa: S101 - checked once, at import
+assert _HEADER.size + _CRC.size == HEADER_SIZE == BLOCK_ALIGNMENT_BYTES
 
 
 class BlockKind(IntEnum):
@@ -64,6 +64,10 @@ class BlockFlag(IntFlag):
 
     OPEN = 2
     """When it was written, its rows' transaction had not ended. Says how to recover a journal without its logs."""
+
+
+_KINDS: Final = frozenset(map(int, BlockKind))  # `in BlockKind` takes no number before Python 3.12
+_FLAGS: Final = sum(BlockFlag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,8 @@ class BlockHeader:
     @classmethod
     def decode(cls, data: bytes | memoryview) -> "BlockHeader":
         """Read a header; raises `UnknownFormat` for another version's and `CorruptBlock` for anything else."""
+        if len(data) < HEADER_SIZE:
+            raise CorruptBlock(f"a block's header is cut short: {len(data)} of {HEADER_SIZE} bytes")
         if bytes(data[:8]) != MAGIC:
             raise CorruptBlock("a block does not start with the format's magic bytes", found=bytes(data[:8]).hex())
         crc_is_right = zlib.crc32(data[: HEADER_SIZE - 4]) == _CRC.unpack_from(data, HEADER_SIZE - 4)[0]
@@ -128,7 +134,7 @@ class BlockHeader:
         wire_end, synced_before, log, written_at, payload_crc = rest
         if size > BLOCK_PAYLOAD_BYTES_MAX:
             raise CorruptBlock(f"a block claims {size} bytes, above the limit of {BLOCK_PAYLOAD_BYTES_MAX}")
-        if kind not in BlockKind or flags > sum(BlockFlag):
+        if kind not in _KINDS or flags & ~_FLAGS:
             raise UnknownFormat(f"a block has kind {kind} and flags {flags}, which this program does not know")
         return cls(
             kind=BlockKind(kind),

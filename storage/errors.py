@@ -189,3 +189,10 @@ def from_os_error(error: OSError, path: str, *, shared: bool = False, **facts: A
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
         return FileVanished(f"{path}: {reason}", **facts)
     return LogFault(f"{path}: {reason}", errno=errno.errorcode.get(error.errno or 0, "?"), **facts)
+
+
+class InvalidIncarnation(StorageError):
+    """The text or the numbers do not name an incarnation of a replication slot."""
+
+    code = "invalid_incarnation"
+    hint = "An incarnation looks like 7301234567890123456-1-1700000000000000."

@@ -83,3 +83,27 @@ LEASE_SECONDS_MAX: Final = 7 * 24 * 3600.0
 
 COMPACTION_SEGMENTS_KEPT: Final = 2
 """The newest segments are never compacted: live readers are in them."""
+
+SECTOR_BYTES: Final = 512
+"""What a disk writes whole or not at all: the smallest that disks still report, so the worst that a power cut does."""
+
+RECORD_LOG_READ_ATTEMPTS: Final = 3
+"""How often a reader looks again when the writer replaced or cut the file under its eyes; each time is microseconds
+long, and what looks wrong three times is wrong."""
+
+PROGRESS_RECORDS_KEPT: Final = 36_000
+"""The newest G records that survive a rewrite: an hour of them at one for each `FLUSH_AGE_SECONDS`, for a reader who
+wants not the last one but the last that suits it."""
+
+HANDLE_CHARACTERS_MAX: Final = 100
+"""A handle travels in every URL and file name of its shape; ours are under 40 characters."""
+
+CATALOG_TOMBSTONES_MAX: Final = 100_000
+"""Forgotten handles that are still refused, the newest ones: caches keep a handle's chunks for a week, so older ones
+can be confused with nothing; all together they fit into one record."""
+
+JOURNAL_LOGS_PER_FLUSH: Final = 64
+"""Logs moved out of the oldest journal file in one flush: bounds how long that flush keeps the others waiting."""
+
+READ_ATTEMPTS_MAX: Final = 8
+"""Looks that a reader takes when files go away under it: each move of a file costs one at most, and moves are rare."""

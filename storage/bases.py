@@ -1,0 +1,144 @@
+"""Bases: where a reader of a log starts. A snapshot of the table, or the fold of an older base and a prefix of the log.
+
+A base is one file of chunks, block k holding the rows of chunk `0_k`, readable while it is written. An end mark makes
+it complete and says its floor: the log is to be followed from there. Immutable from then on (A12).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from storage import layout
+from storage.block import BlockFlag, BlockHeader, BlockKind, encode_batches
+from storage.disk import Disk
+from storage.errors import Misuse, from_os_error
+from storage.file_write import FileWrite
+from storage.offset import SNAPSHOT_END, LogOffset
+from storage.rows import wire_sizes
+from storage.scan import BlockRef, scan
+
+
+@dataclass(slots=True)
+class Base:
+    """What is known of a base's file."""
+
+    number: int
+    path: str
+    chunks: list[BlockRef] = field(default_factory=list)
+    end: BlockHeader | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.end is not None
+
+    @property
+    def floor(self) -> LogOffset:
+        """The end of the last transaction that is folded in; a snapshot's is `SNAPSHOT_END`."""
+        return SNAPSHOT_END if self.end is None else self.end.aligned
+
+    @property
+    def last(self) -> LogOffset:
+        """The last row of the log that is folded in."""
+        return SNAPSHOT_END if self.end is None else self.end.last
+
+    @property
+    def wire_end(self) -> int:
+        """Wire size of the log up to `last`: where chunks of the log go on counting."""
+        return 0 if self.end is None else self.end.wire_end
+
+    @property
+    def rows(self) -> int:
+        return sum(ref.header.rows for ref in self.chunks)
+
+    def refresh(self, disk: Disk) -> None:
+        """Look for what was written since; a base that is complete does not change."""
+        if self.end is None:
+            start = self.chunks[-1].end if self.chunks else 0
+            for ref in scan(disk, self.path, start=start).refs:
+                if ref.header.kind is BlockKind.BASE_END:
+                    self.end = ref.header
+                else:
+                    self.chunks.append(ref)
+
+
+def list_bases(disk: Disk, log: int) -> list[Base]:
+    """All bases of a log, complete or not, in the order in which they were begun."""
+    numbers = sorted(
+        number for number in map(layout.base_number, disk.names(layout.log_folder(log))) if number is not None
+    )
+    bases = [Base(number, layout.base_path(log, number)) for number in numbers]
+    for base in bases:
+        base.refresh(disk)
+    return bases
+
+
+class BaseWriter:
+    """Writes one base, chunk by chunk; the caller cuts the chunks (`storage.columns.chunks_by_wire`)."""
+
+    def __init__(self, disk: Disk, log: int, number: int) -> None:
+        self.base = Base(number, layout.base_path(log, number))
+        self._disk = disk
+        self._log = log
+        self._size = 0
+        self._synced = 0
+
+    def chunk(self, rows: pa.RecordBatch, *, written_at: int) -> None:
+        """Add the next chunk. Not synced: a base without its end mark starts again after a crash."""
+        offset = LogOffset.of_snapshot_chunk(len(self.base.chunks))
+        wire = self.base.chunks[-1].header.wire_end if self.base.chunks else 0
+        wire += int(wire_sizes(rows).sum())
+        header = self._header(BlockKind.BASE, rows.num_rows, offset, offset, wire, written_at)
+        self.base.chunks.append(self._put(header, [encode_batches([rows])], sync=False))
+
+    def finish(self, *, floor: LogOffset, last: LogOffset, wire_end: int, written_at: int) -> Base:
+        """Sync the chunks, then the end mark: from here on the base survives, and its chunks are known to be whole."""
+        if self.base.chunks:
+            self._sync()
+        header = self._header(BlockKind.BASE_END, self.base.rows, last, floor, wire_end, written_at)
+        ref = self._put(header, [], sync=True)
+        self._sync_name()
+        self.base.end = ref.header
+        return self.base
+
+    def _put(self, header: BlockHeader, payload: Sequence[memoryview], *, sync: bool) -> BlockRef:
+        if self.base.is_complete:
+            raise Misuse(f"base {self.base.number} of log {self._log} is complete")
+        write = FileWrite(self.base.path, not self._size, self._size, self._synced, repairs=[], shared=False)
+        write.put(self._disk, [(header, payload)], sync=sync)
+        if write.failure is not None:
+            raise write.failure
+        self._size = write.refs[-1].end
+        return write.refs[-1]
+
+    def _sync(self) -> None:
+        try:
+            self._disk.sync(self.base.path)
+        except OSError as error:
+            raise from_os_error(error, self.base.path) from None
+        self._synced = self._size
+
+    def _sync_name(self) -> None:
+        try:
+            self._disk.sync_folder(layout.log_folder(self._log))
+        except OSError as error:
+            raise from_os_error(error, self.base.path) from None
+
+    def _header(
+        self, kind: BlockKind, rows: int, last: LogOffset, aligned: LogOffset, wire_end: int, written_at: int
+    ) -> BlockHeader:
+        previous = self.base.chunks[-1].header.last if self.base.chunks else LogOffset.of_snapshot_chunk(0)
+        return BlockHeader(
+            kind=kind,
+            flags=BlockFlag.NONE,
+            rows=rows,
+            payload_size=0,
+            previous=previous,
+            first=last,
+            last=last,
+            aligned=aligned,
+            wire_end=wire_end,
+            synced_before=0,
+            log=self._log,
+            written_at=written_at,
+        )

@@ -1,0 +1,129 @@
+"""Finding the blocks of a file: what is whole, where the torn tail begins, and what is damage instead.
+
+The table of verdicts is in docs/storage-format.md. In short: what a power cut can leave is cut; what it cannot leave
+is `CorruptBlock`. The witnesses that tell them apart are `synced before` in later headers, and G.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from storage.block import HEADER_SIZE, BlockHeader, check_payload, padded
+from storage.disk import Disk
+from storage.errors import CorruptBlock, UnknownFormat
+from storage.limits import BLOCK_ALIGNMENT_BYTES
+
+_ZERO_HEADER: Final = bytes(HEADER_SIZE)
+_PROBE_BYTES: Final = 1024 * 1024
+"""Read at a time when looking for a later header behind damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRef:
+    """Where a block is, and its header."""
+
+    path: str
+    position: int
+    header: BlockHeader
+
+    @property
+    def end(self) -> int:
+        """Where the next block starts."""
+        return self.position + self.header.size
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The whole blocks of a file, from a position on."""
+
+    refs: list[BlockRef]
+    end: int
+    """Bytes up to here are whole blocks."""
+    torn: str | None
+    """What follows `end`, if anything does."""
+
+
+def scan(disk: Disk, path: str, *, start: int = 0, confirmed_tx: int = 0) -> Scan:
+    """All whole blocks from `start`. Raises `CorruptBlock` for damage to what was durable.
+
+    `confirmed_tx`: rows of transactions below it were confirmed to Postgres, so they must be there.
+    """
+    refs, torn = _hop(disk, path, start)
+    proven = max((ref.header.synced_before for ref in refs), default=0)
+    for index, ref in enumerate(refs):
+        if ref.position < proven:
+            continue  # synced before a later block was written: the payload is checked when it is read
+        problem = _payload_problem(disk, ref)
+        if problem is not None:
+            torn = problem
+            refs = _without_tail(refs, index, confirmed_tx)
+            break
+    end = refs[-1].end if refs else start
+    return Scan(refs, end, torn)
+
+
+def _hop(disk: Disk, path: str, position: int) -> tuple[list[BlockRef], str | None]:
+    """From header to header. The reason is None at a clean end of the file."""
+    refs: list[BlockRef] = []
+    while True:
+        data = disk.read(path, position, HEADER_SIZE)
+        if not data:
+            return refs, None
+        if len(data) < HEADER_SIZE:
+            return refs, "a header cut short"
+        if data == _ZERO_HEADER:
+            _refuse_if_synced(disk, path, position)
+            return refs, "zeros where a header should be"
+        try:
+            header = BlockHeader.decode(data)
+        except (CorruptBlock, UnknownFormat) as error:
+            # A header lies within one sector, so a power cut leaves it whole or zero: this is damage.
+            raise type(error)(error.message, path=path, position=position, **error.facts) from None
+        refs.append(BlockRef(path, position, header))
+        position += header.size
+
+
+def _payload_problem(disk: Disk, ref: BlockRef) -> str | None:
+    payload = disk.read(ref.path, ref.position + HEADER_SIZE, padded(ref.header.payload_size))
+    try:
+        check_payload(ref.header, payload)
+    except CorruptBlock as error:
+        return error.message
+    return None
+
+
+def _without_tail(refs: list[BlockRef], index: int, confirmed_tx: int) -> list[BlockRef]:
+    """Drop a damaged block and all after it; they were written together and never synced."""
+    bad = refs[index].header
+    if bad.rows and bad.first.tx < confirmed_tx:
+        raise CorruptBlock(
+            "a block that was confirmed to Postgres is damaged",
+            path=refs[index].path,
+            position=refs[index].position,
+            first=bad.first,
+        )
+    return refs[:index]
+
+
+def _refuse_if_synced(disk: Disk, path: str, position: int) -> None:
+    """Zeros are a torn tail, unless a header behind them proves that this place had been synced."""
+    size = disk.size(path)
+    for start in range(position, size, _PROBE_BYTES):
+        data = disk.read(path, start, _PROBE_BYTES + HEADER_SIZE)
+        for step in range(0, min(len(data), _PROBE_BYTES), BLOCK_ALIGNMENT_BYTES):
+            candidate = data[step : step + HEADER_SIZE]
+            try:
+                header = BlockHeader.decode(candidate) if len(candidate) == HEADER_SIZE else None
+            except (CorruptBlock, UnknownFormat):
+                continue
+            if header is not None and header.synced_before > position:
+                raise CorruptBlock("zeros where a synced block was", path=path, position=position)
+
+
+def read_payload(disk: Disk, ref: BlockRef) -> memoryview:
+    """A block's payload, checked."""
+    payload = disk.read(ref.path, ref.position + HEADER_SIZE, padded(ref.header.payload_size))
+    try:
+        return check_payload(ref.header, payload)
+    except CorruptBlock as error:
+        facts = {"path": ref.path, "position": ref.position} | error.facts
+        raise CorruptBlock(error.message, **facts) from None

@@ -1,0 +1,390 @@
+"""All logs of a data folder, for their one writer: append, commit, abandon, flush; and waiting for both marks.
+
+A flush has three steps, so that the slow one runs outside the lock and, if wanted, in another thread:
+`begin_flush` plans it, `FlushJob.run` writes, `end_flush` draws the consequences and returns what is durable now.
+`flush` is all three. One flush is in flight at a time; appends and reads go on meanwhile.
+
+Order that matters: a mark is stored before anybody is woken, and D is stored only when the bytes are synced.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from storage import layout, limits, log_facts, recovery
+from storage.clocks import Clocks
+from storage.disk import Disk
+from storage.errors import InvalidRows, Misuse, SharedDiskFault, UnknownLog, WentBackwards, from_os_error
+from storage.flush import Flushed, FlushJob
+from storage.flush_control import FlushControl, FlushOptions
+from storage.log_facts import LogFacts
+from storage.metrics import Metric, Metrics
+from storage.offset import BEFORE_ALL, LogOffset
+from storage.open_logs import OpenLog, OpenLogs
+from storage.rows import Integers, are_ordered, check_schema
+from storage.shape_log import Placement
+from storage.share import Share, Source
+from storage.watermark import Watermark
+from storage.write_buffer import BufferOptions, WriteBuffer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Bounds and triggers; the reasons of the defaults are in `storage/limits.py`."""
+
+    buffer: BufferOptions = field(default_factory=BufferOptions)
+    flush: FlushOptions = field(default_factory=FlushOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentShares:
+    """Which rows of a fragment's table belong to which logs, as arrays: one entry for each log touched."""
+
+    logs: Sequence[int]
+    rows: Integers
+    """Row numbers in the table, log after log, each log's in order."""
+    ends: Sequence[int]
+    """Where each log's rows end in `rows`."""
+    committed: Sequence[int]
+    """How many of a log's rows belong to transactions that end in the fragment; the rest is open."""
+    aligned: Sequence[LogOffset | None]
+    """The end of the last of these transactions; None if none of them ends here."""
+
+
+@dataclass(slots=True)
+class Marks:
+    """What readers of one log wait for: data, and durability. Woken apart (R11)."""
+
+    visible: Watermark[LogOffset]
+    durable: Watermark[LogOffset]
+
+
+class Store:
+    """The logs of one folder. Thread-safe; there is one writer a folder (`storage.folder_lock`)."""
+
+    def __init__(
+        self, disk: Disk, clocks: Clocks, options: StoreOptions | None = None, *, confirmed_tx: int = 0
+    ) -> None:
+        """`confirmed_tx`: G. Rows of transactions below it must be there, or their log is damaged."""
+        options = options or StoreOptions()
+        self.disk = disk
+        self.metrics = Metrics()
+        self.lock = threading.RLock()
+        self.logs = OpenLogs(disk, confirmed_tx)
+        self._clocks = clocks
+        self._buffer = WriteBuffer(options.buffer)
+        self._control = FlushControl(self.logs, self._buffer, self.metrics, options.flush)
+        self._marks: dict[int, Marks] = {}
+        self._covered = BEFORE_ALL
+        self._open: dict[int, OpenLog] = {}
+        self._removing: set[int] = set()
+        self._must_abandon = False
+        with _named_faults(layout.LOGS):
+            disk.make_folder(layout.LOGS)
+            disk.make_folder(layout.JOURNAL)
+            disk.sync_folder("")
+            recovery.recover_journal(disk, self.logs.index, confirmed_tx=confirmed_tx, written_at=clocks.wall())
+
+    # Logs
+
+    def create_log(self, facts: LogFacts) -> None:
+        """Make a new log, on disk when this returns. Its number must never have been used."""
+        with self.lock, _named_faults(layout.log_folder(facts.log)):
+            if self.disk.exists(layout.log_facts(facts.log)):
+                raise Misuse(f"log {facts.log} exists")
+            self.logs.create(facts)
+
+    def remove_log(self, log: int) -> None:
+        """Drop a log with all it has; readers get `UnknownLog`. May be repeated after a crash."""
+        with self.lock:
+            self._removing.add(log)
+            self._open.pop(log, None)
+            marks = self._marks.pop(log, None)
+            if self._control.job is None:
+                self._finish_removals()  # else its files may be in use: they go when the flush has ended
+        if marks is not None:
+            marks.visible.close("the log was removed")
+            marks.durable.close("the log was removed")
+
+    def log(self, log: int) -> OpenLog:
+        """An open log. For the other modules of storage, under `lock`."""
+        if log in self._removing:
+            raise UnknownLog(f"log {log} was removed")
+        with _named_faults(layout.log_folder(log)):
+            return self.logs.get(log)
+
+    # Rows
+
+    def append(
+        self, log: int, rows: pa.RecordBatch | pa.Table, *, after: LogOffset, aligned: LogOffset | None = None
+    ) -> Placement:
+        """Add rows: all that the log gets after `after`, up to the last of them. With `aligned`, commit them too.
+
+        A replay is recognised by its offsets, and what is known of it left out. Raises `BufferFull` when there is no
+        room; nothing was taken then.
+        """
+        source = _source(rows)
+        with self.lock:
+            opened = self._writable(log)
+            placement = self._take(opened, source, None, after)
+            if aligned is not None:
+                self._commit(opened, aligned)
+        self._wake_readers((log,))
+        return placement
+
+    def append_fragment(
+        self, rows: pa.RecordBatch, shares: FragmentShares, *, after: LogOffset, upto: LogOffset
+    ) -> None:
+        """Add each log's rows of a fragment, which holds all there is after `after` up to `upto`.
+
+        May be repeated after an error: a log that took its rows knows them.
+        """
+        source = _source(rows)
+        start = 0
+        with self.lock:
+            for log, end, committed, aligned in zip(
+                shares.logs, shares.ends, shares.committed, shares.aligned, strict=True
+            ):
+                opened = self._writable(log)
+                middle = start + committed
+                if committed:
+                    self._take(opened, source, shares.rows[start:middle], after)
+                if aligned is not None:
+                    self._commit(opened, aligned)
+                if middle < end:
+                    self._take(opened, source, shares.rows[middle:end], after)
+                start = end
+            self._covered = max(self._covered, upto)
+        self._wake_readers(shares.logs)
+
+    def commit(self, log: int, aligned: LogOffset) -> bool:
+        """The open transaction ended at `aligned`: its rows become visible. False if that was known."""
+        with self.lock:
+            committed = self._commit(self._writable(log), aligned)
+        self._wake_readers((log,))
+        return committed
+
+    def resume(self, covered: LogOffset) -> None:
+        """A stream begins that will send everything above `covered`; every log has what lies at or below."""
+        with self.lock:
+            self._covered = covered
+
+    def abandon(self) -> None:
+        """The connection is lost: drop every open transaction, in memory and on disk, synced (A3).
+
+        The flush in flight must have ended. Raises `SharedDiskFault` if the disk refuses; then it is to be called
+        again, and nothing is taken before it has succeeded.
+        """
+        with self.lock:
+            if self._control.job is not None:
+                raise Misuse("a flush is in flight: its rows may belong to the transaction that is dropped")
+            self._must_abandon = True
+            cut = self._drop_open_rows()
+            with _named_faults(layout.JOURNAL, shared=True):
+                recovery.run_repairs(self.disk, self.logs.index.repairs)
+                aligned = {log: opened.state.visible for log, opened in cut.items()}
+                recovery.remove_open_shares(self.disk, self.logs.index, aligned, written_at=self._clocks.wall())
+            for log, opened in cut.items():
+                shares = self.logs.index.shares_of(log)
+                opened.state.open_rows_were_cut(shares[-1].entry.wire_end if shares else opened.files.tail().wire_end)
+            self._open.clear()
+            self._must_abandon = False
+
+    # Flushes
+
+    def next_flush_at(self) -> float | None:
+        """When `begin_flush` will have something to do, on the monotonic clock; None: not before the next append."""
+        with self.lock:
+            return None if self._control.job is not None else self._control.next_due_at()
+
+    def begin_flush(self, *, demand: Iterable[int] | None = None) -> FlushJob | None:
+        """Plan a flush of what is due, or of these logs (`demand`). None if there is nothing to do now."""
+        with self.lock:
+            if demand is not None:
+                self._buffer.demand(self.log(log).state for log in demand)
+            return self._control.begin(self._clocks.monotonic(), self._clocks.wall())
+
+    def end_flush(self, job: FlushJob) -> list[Flushed]:
+        """Settle a job that has run. Returns which logs are durable further than before; readers are woken."""
+        with self.lock:
+            flushed = self._control.end(job, self._clocks.monotonic())
+            self._finish_removals()
+            marks = [(self._marks[one.log], one.aligned) for one in flushed if one.log in self._marks]
+        for mark, aligned in marks:
+            mark.durable.advance(aligned)
+        return flushed
+
+    def flush(self, *, demand: Iterable[int] | None = None) -> list[Flushed]:
+        """One flush from begin to end, in this thread. Empty if nothing was due or nothing became durable."""
+        job = self.begin_flush(demand=demand)
+        if job is None:
+            return []
+        job.run(self.disk)
+        return self.end_flush(job)
+
+    def flush_all(self) -> list[Flushed]:
+        """Flush every row there is; raises the fault that prevents it."""
+        flushed: list[Flushed] = []
+        while dirty := [opened.facts.log for opened in self.logs if opened.state.pending or opened.state.dirty]:
+            flushed += self.flush(demand=dirty)
+            if self.fault is not None:
+                raise self.fault
+        return flushed
+
+    # Marks
+
+    def marks(self, log: int) -> tuple[LogOffset, LogOffset]:
+        """V and D of a log."""
+        with self.lock:
+            state = self.log(log).state
+            return state.visible, state.durable
+
+    def wait_visible(self, log: int, above: LogOffset, timeout_seconds: float) -> LogOffset | None:
+        """Wait until something above the offset is visible; None when the time is up."""
+        return self._watch(log).visible.wait_above(above, min(timeout_seconds, limits.WAIT_SECONDS_MAX))
+
+    def wait_durable(self, log: int, above: LogOffset, timeout_seconds: float) -> LogOffset | None:
+        """Wait until something above the offset is durable; None when the time is up."""
+        return self._watch(log).durable.wait_above(above, min(timeout_seconds, limits.WAIT_SECONDS_MAX))
+
+    def watch(self, log: int) -> Marks:
+        """The marks of a log, for an event loop to subscribe to."""
+        return self._watch(log)
+
+    @property
+    def fault(self) -> SharedDiskFault | None:
+        """Why writing pauses, if it does."""
+        return self._control.fault
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether a table of that many bytes would be taken now. If not, stop reading the source."""
+        return not self._buffer.is_full_for(size)
+
+    def gauges(self) -> dict[Metric, float]:
+        """What is measured when somebody looks."""
+        with self.lock:
+            oldest = self._buffer.oldest_at()
+            age = 0.0 if oldest is None else self._clocks.monotonic() - oldest
+            return {
+                Metric.BUFFERED_BYTES: self._buffer.size,
+                Metric.OLDEST_UNFLUSHED_SECONDS: age,
+                Metric.JOURNAL_BYTES: self.logs.index.size,
+                Metric.OPEN_LOGS: len(self.logs),
+                Metric.FAULT: self.fault is not None,
+            }
+
+    # Inside, under the lock
+
+    def _writable(self, log: int) -> OpenLog:
+        if self._must_abandon:
+            raise Misuse("the open transactions were not dropped yet: `abandon` must succeed first")
+        return self.log(log)
+
+    def _take(self, opened: OpenLog, source: Source, rows: Integers | None, after: LogOffset) -> Placement:
+        state = opened.state
+        now = self._clocks.monotonic()
+        share = Share(source, rows, at=now)
+        placement = state.place(after, share.first, share.last, self._covered)
+        if placement is Placement.BELOW:
+            self.metrics.count(Metric.REPLAYED_ROWS, amount=share.count)
+            return placement
+        if placement is Placement.OVERLAP:
+            known = share.rows_up_to(state.upper)
+            self.metrics.count(Metric.REPLAYED_ROWS, amount=known)
+            share = share.without_first(known)
+        if placement is Placement.ABOVE:
+            self.metrics.count(Metric.GAPS)
+            logger.warning("log %d (%s): lawful gap after %s", state.number, state.handle, state.upper)
+            share.gap = True
+        self._buffer.admit(state, share.size, 0 if source.holders else source.size)
+        state.take(share, now)
+        self._buffer.hold(state, share)
+        self._open[state.number] = opened
+        return placement
+
+    def _commit(self, opened: OpenLog, aligned: LogOffset) -> bool:
+        state = opened.state
+        if not state.commit(aligned):
+            return False
+        self._open.pop(state.number, None)
+        self._buffer.touch(state)
+        return True
+
+    def _drop_open_rows(self) -> dict[int, OpenLog]:
+        """Drop open rows from memory and segments; the logs that had some on disk are returned."""
+        cut = {}
+        for log, opened in self._open.items():
+            state = opened.state
+            self._buffer.release(state.drop_open_rows())
+            self._buffer.forget(state)
+            self._buffer.touch(state)
+            if state.has_open_rows_on_disk or opened.files.repairs:
+                with _named_faults(layout.log_folder(log)):
+                    recovery.cut_open_rows(self.disk, opened.files, state.visible)
+            if state.has_open_rows_on_disk:
+                cut[log] = opened
+        return cut
+
+    def _finish_removals(self) -> None:
+        for log in sorted(self._removing):
+            opened = self.logs.forget(log)
+            if opened is not None:
+                self._buffer.forget(opened.state)
+                self._buffer.release(opened.state.pending)
+            with _named_faults(layout.log_folder(log)):
+                log_facts.remove_log(self.disk, log)
+            self._removing.discard(log)
+
+    def _watch(self, log: int) -> Marks:
+        with self.lock:
+            marks = self._marks.get(log)
+            if marks is None:
+                state = self.log(log).state
+                marks = self._marks[log] = Marks(Watermark(state.visible), Watermark(state.durable))
+            return marks
+
+    def _wake_readers(self, logs: Iterable[int]) -> None:
+        """V is stored; tell those who wait for data."""
+        if not self._marks:
+            return
+        for log in logs:
+            marks = self._marks.get(log)
+            opened = self.logs.peek(log)
+            if marks is not None and opened is not None:
+                marks.visible.advance(opened.state.visible)
+
+
+def _source(rows: pa.RecordBatch | pa.Table) -> Source:
+    """Check a table once, for all logs that take rows of it."""
+    batch = _one_batch(rows)
+    check_schema(batch.schema)
+    if not batch.num_rows:
+        raise InvalidRows("there are no rows; a transaction without rows needs no append")
+    source = Source(batch)
+    if not are_ordered(source.tx, source.op):
+        raise WentBackwards("the rows of a table are not in ascending order of their offsets")
+    return source
+
+
+def _one_batch(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    if isinstance(rows, pa.Table):
+        batches = rows.combine_chunks().to_batches()
+        if len(batches) != 1:
+            raise InvalidRows(f"a table must fit into one batch, not {len(batches)}")
+        return batches[0]
+    return rows
+
+
+@contextlib.contextmanager
+def _named_faults(path: str, *, shared: bool = False) -> Iterator[None]:
+    """Name what the operating system says."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os_error(error, path, shared=shared) from None
