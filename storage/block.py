@@ -191,5 +191,5 @@ def decode_batches(payload: memoryview) -> list[pa.RecordBatch]:
     try:
         with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
             return list(reader)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:  # Arrow calls an unexpected end an OSError
         raise CorruptBlock(f"a block's payload is not an Arrow stream: {error}") from None

@@ -98,11 +98,18 @@ class AboveUpper(StorageError):
     hint = "After a crash a log may stand lower than before until the stream has caught up; ask again a little later."
 
 
+class InvalidLease(StorageError):
+    """A lease that nobody can take."""
+
+    code = "invalid_lease"
+    hint = "Choose a short plain name for the reader, and an end that lies in the future, within the limit."
+
+
 class CannotFold(StorageError):
-    """The log cannot be folded into a base, since its rows have no key."""
+    """The log cannot be folded into a base: its rows have no key, some value was never sent, or it is too large."""
 
     code = "cannot_fold"
-    hint = "Give the table a primary key, or take a new snapshot instead."
+    hint = "Take a new snapshot instead. A primary key and REPLICA IDENTITY FULL let a log be folded."
 
 
 class CorruptRecord(StorageError):
@@ -175,7 +182,21 @@ class LogPoisoned(LogFault):
     hint = "The first fault is named in the message; mend it and restart, or end the shape."
 
 
-SHARED_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE})
+SHARED_ERRNOS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.EREMOTEIO,
+        errno.ETIMEDOUT,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+    }
+)
 """Faults of the machine rather than of one file (A9); running out of descriptors passes, as a full disk does."""
 
 

@@ -107,3 +107,12 @@ JOURNAL_LOGS_PER_FLUSH: Final = 64
 
 READ_ATTEMPTS_MAX: Final = 8
 """Looks that a reader takes when files go away under it: each move of a file costs one at most, and moves are rare."""
+
+COMPACTION_BYTES_MAX: Final = 256 * MIB
+"""Segments that one compaction takes: it works on them in memory, at about three times their size."""
+
+FOLD_BYTES_MAX: Final = 512 * MIB
+"""Base and prefix that are folded into a new base, in memory; a larger log gets a new snapshot instead."""
+
+IDLE_SECONDS: Final = 1.0
+"""A flusher with nothing to do looks again after this, should nobody have woken it."""

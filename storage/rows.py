@@ -111,6 +111,8 @@ def _add_lengths(sizes: Integers, values: pa.Array) -> None:
     """Add the byte length of each string, 0 for NULL, straight from the offsets buffer."""
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         raise InvalidRows(f"values are text, not {values.type}")
+    if not len(values):
+        return  # an array of another producer may then have no offsets at all
     offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]
     lengths = np.diff(offsets)
     if values.null_count:
@@ -120,7 +122,7 @@ def _add_lengths(sizes: Integers, values: pa.Array) -> None:
 
 
 def gather(batch: pa.RecordBatch, rows: Integers | None) -> pa.RecordBatch:
-    """The selected rows, as a batch of their own; all of them without a copy."""
+    """The selected rows (ascending, none twice), as a batch of their own; neighbours without a copy."""
     if rows is None:
         return batch
     count = len(rows)

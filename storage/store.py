@@ -10,25 +10,27 @@ Order that matters: a mark is stored before anybody is woken, and D is stored on
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from storage import layout, limits, log_facts, recovery
+from storage.bases import BaseWriter
 from storage.clocks import Clocks
 from storage.disk import Disk
-from storage.errors import InvalidRows, Misuse, SharedDiskFault, UnknownLog, WentBackwards, from_os_error
+from storage.errors import Misuse, SharedDiskFault, UnknownLog, from_os_error
 from storage.flush import Flushed, FlushJob
 from storage.flush_control import FlushControl, FlushOptions
+from storage.incoming import FragmentShares, source_of
 from storage.log_facts import LogFacts
+from storage.marks import LogMarks, Marks
 from storage.metrics import Metric, Metrics
 from storage.offset import BEFORE_ALL, LogOffset
 from storage.open_logs import OpenLog, OpenLogs
-from storage.rows import Integers, are_ordered, check_schema
+from storage.rows import Integers
 from storage.shape_log import Placement
 from storage.share import Share, Source
-from storage.watermark import Watermark
 from storage.write_buffer import BufferOptions, WriteBuffer
 
 logger = logging.getLogger(__name__)
@@ -42,29 +44,6 @@ class StoreOptions:
     flush: FlushOptions = field(default_factory=FlushOptions)
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentShares:
-    """Which rows of a fragment's table belong to which logs, as arrays: one entry for each log touched."""
-
-    logs: Sequence[int]
-    rows: Integers
-    """Row numbers in the table, log after log, each log's in order."""
-    ends: Sequence[int]
-    """Where each log's rows end in `rows`."""
-    committed: Sequence[int]
-    """How many of a log's rows belong to transactions that end in the fragment; the rest is open."""
-    aligned: Sequence[LogOffset | None]
-    """The end of the last of these transactions; None if none of them ends here."""
-
-
-@dataclass(slots=True)
-class Marks:
-    """What readers of one log wait for: data, and durability. Woken apart (R11)."""
-
-    visible: Watermark[LogOffset]
-    durable: Watermark[LogOffset]
-
-
 class Store:
     """The logs of one folder. Thread-safe; there is one writer a folder (`storage.folder_lock`)."""
 
@@ -76,15 +55,21 @@ class Store:
         self.disk = disk
         self.metrics = Metrics()
         self.lock = threading.RLock()
+        """Guards the state; held for microseconds, and never while a file is written but to cut or remove one."""
+        self.flushing = threading.RLock()
+        """Held from the begin of a flush to its end by those who flush in one step; taken before `lock`."""
+        self.flush_wanted = threading.Event()
+        """Set when a flush has become due, or will be after a while."""
         self.logs = OpenLogs(disk, confirmed_tx)
         self._clocks = clocks
         self._buffer = WriteBuffer(options.buffer)
         self._control = FlushControl(self.logs, self._buffer, self.metrics, options.flush)
-        self._marks: dict[int, Marks] = {}
+        self._marks = LogMarks()
         self._covered = BEFORE_ALL
         self._open: dict[int, OpenLog] = {}
         self._removing: set[int] = set()
         self._must_abandon = False
+        self._room = threading.Condition(self.lock)
         with _named_faults(layout.LOGS):
             disk.make_folder(layout.LOGS)
             disk.make_folder(layout.JOURNAL)
@@ -105,12 +90,9 @@ class Store:
         with self.lock:
             self._removing.add(log)
             self._open.pop(log, None)
-            marks = self._marks.pop(log, None)
             if self._control.job is None:
                 self._finish_removals()  # else its files may be in use: they go when the flush has ended
-        if marks is not None:
-            marks.visible.close("the log was removed")
-            marks.durable.close("the log was removed")
+        self._marks.close(log, "the log was removed")
 
     def log(self, log: int) -> OpenLog:
         """An open log. For the other modules of storage, under `lock`."""
@@ -118,6 +100,14 @@ class Store:
             raise UnknownLog(f"log {log} was removed")
         with _named_faults(layout.log_folder(log)):
             return self.logs.get(log)
+
+    def new_base(self, log: int) -> BaseWriter:
+        """Begin a base of a log: a snapshot. It can be read while it is written; unfinished, it goes with a crash."""
+        with self.lock:
+            files = self.log(log).files
+            writer = BaseWriter(self.disk, log, 1 + max((base.number for base in files.bases), default=-1))
+            files.bases.append(writer.base)
+            return writer
 
     # Rows
 
@@ -129,13 +119,13 @@ class Store:
         A replay is recognised by its offsets, and what is known of it left out. Raises `BufferFull` when there is no
         room; nothing was taken then.
         """
-        source = _source(rows)
+        source = source_of(rows)
         with self.lock:
             opened = self._writable(log)
             placement = self._take(opened, source, None, after)
             if aligned is not None:
                 self._commit(opened, aligned)
-        self._wake_readers((log,))
+        self._after_change((log,))
         return placement
 
     def append_fragment(
@@ -145,7 +135,7 @@ class Store:
 
         May be repeated after an error: a log that took its rows knows them.
         """
-        source = _source(rows)
+        source = source_of(rows)
         start = 0
         with self.lock:
             for log, end, committed, aligned in zip(
@@ -161,13 +151,13 @@ class Store:
                     self._take(opened, source, shares.rows[middle:end], after)
                 start = end
             self._covered = max(self._covered, upto)
-        self._wake_readers(shares.logs)
+        self._after_change(shares.logs)
 
     def commit(self, log: int, aligned: LogOffset) -> bool:
         """The open transaction ended at `aligned`: its rows become visible. False if that was known."""
         with self.lock:
             committed = self._commit(self._writable(log), aligned)
-        self._wake_readers((log,))
+        self._after_change((log,))
         return committed
 
     def resume(self, covered: LogOffset) -> None:
@@ -178,10 +168,10 @@ class Store:
     def abandon(self) -> None:
         """The connection is lost: drop every open transaction, in memory and on disk, synced (A3).
 
-        The flush in flight must have ended. Raises `SharedDiskFault` if the disk refuses; then it is to be called
-        again, and nothing is taken before it has succeeded.
+        Waits for the flush in flight. Raises `SharedDiskFault` if the disk refuses; then it is to be called again, and
+        nothing is taken before it has succeeded.
         """
-        with self.lock:
+        with self.flushing, self.lock:
             if self._control.job is not None:
                 raise Misuse("a flush is in flight: its rows may belong to the transaction that is dropped")
             self._must_abandon = True
@@ -215,18 +205,29 @@ class Store:
         with self.lock:
             flushed = self._control.end(job, self._clocks.monotonic())
             self._finish_removals()
-            marks = [(self._marks[one.log], one.aligned) for one in flushed if one.log in self._marks]
-        for mark, aligned in marks:
-            mark.durable.advance(aligned)
+            self._room.notify_all()
+        if self._marks:
+            for one in flushed:
+                self._marks.durable(one.log, one.aligned)
         return flushed
 
     def flush(self, *, demand: Iterable[int] | None = None) -> list[Flushed]:
         """One flush from begin to end, in this thread. Empty if nothing was due or nothing became durable."""
-        job = self.begin_flush(demand=demand)
-        if job is None:
-            return []
-        job.run(self.disk)
-        return self.end_flush(job)
+        with self.flushing:
+            job = self.begin_flush(demand=demand)
+            if job is None:
+                return []
+            job.run(self.disk)
+            return self.end_flush(job)
+
+    def wait_until_due(self, timeout_seconds: float) -> None:
+        """Return when `flush` will have something to do, or when the time is up."""
+        self.flush_wanted.clear()
+        due_at = self.next_flush_at()
+        if due_at is not None:
+            timeout_seconds = min(timeout_seconds, due_at - self._clocks.monotonic())
+        if timeout_seconds > 0:
+            self.flush_wanted.wait(timeout_seconds)
 
     def flush_all(self) -> list[Flushed]:
         """Flush every row there is; raises the fault that prevents it."""
@@ -247,24 +248,28 @@ class Store:
 
     def wait_visible(self, log: int, above: LogOffset, timeout_seconds: float) -> LogOffset | None:
         """Wait until something above the offset is visible; None when the time is up."""
-        return self._watch(log).visible.wait_above(above, min(timeout_seconds, limits.WAIT_SECONDS_MAX))
+        return self.watch(log).visible.wait_above(above, min(timeout_seconds, limits.WAIT_SECONDS_MAX))
 
     def wait_durable(self, log: int, above: LogOffset, timeout_seconds: float) -> LogOffset | None:
         """Wait until something above the offset is durable; None when the time is up."""
-        return self._watch(log).durable.wait_above(above, min(timeout_seconds, limits.WAIT_SECONDS_MAX))
+        return self.watch(log).durable.wait_above(above, min(timeout_seconds, limits.WAIT_SECONDS_MAX))
 
     def watch(self, log: int) -> Marks:
         """The marks of a log, for an event loop to subscribe to."""
-        return self._watch(log)
+        with self.lock:
+            state = self.log(log).state
+            return self._marks.watch(log, state.visible, state.durable)
 
     @property
     def fault(self) -> SharedDiskFault | None:
         """Why writing pauses, if it does."""
         return self._control.fault
 
-    def has_room_for(self, size: int) -> bool:
-        """Whether a table of that many bytes would be taken now. If not, stop reading the source."""
-        return not self._buffer.is_full_for(size)
+    def wait_for_room(self, size: int, timeout_seconds: float) -> bool:
+        """Wait until a table of that many bytes would be taken; False when the time is up. Stop reading the source."""
+        with self.lock:
+            wait = min(timeout_seconds, limits.WAIT_SECONDS_MAX)
+            return self._room.wait_for(lambda: not self._buffer.is_full_for(size), wait)
 
     def gauges(self) -> dict[Metric, float]:
         """What is measured when somebody looks."""
@@ -341,44 +346,15 @@ class Store:
                 log_facts.remove_log(self.disk, log)
             self._removing.discard(log)
 
-    def _watch(self, log: int) -> Marks:
-        with self.lock:
-            marks = self._marks.get(log)
-            if marks is None:
-                state = self.log(log).state
-                marks = self._marks[log] = Marks(Watermark(state.visible), Watermark(state.durable))
-            return marks
-
-    def _wake_readers(self, logs: Iterable[int]) -> None:
-        """V is stored; tell those who wait for data."""
-        if not self._marks:
-            return
-        for log in logs:
-            marks = self._marks.get(log)
-            opened = self.logs.peek(log)
-            if marks is not None and opened is not None:
-                marks.visible.advance(opened.state.visible)
-
-
-def _source(rows: pa.RecordBatch | pa.Table) -> Source:
-    """Check a table once, for all logs that take rows of it."""
-    batch = _one_batch(rows)
-    check_schema(batch.schema)
-    if not batch.num_rows:
-        raise InvalidRows("there are no rows; a transaction without rows needs no append")
-    source = Source(batch)
-    if not are_ordered(source.tx, source.op):
-        raise WentBackwards("the rows of a table are not in ascending order of their offsets")
-    return source
-
-
-def _one_batch(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
-    if isinstance(rows, pa.Table):
-        batches = rows.combine_chunks().to_batches()
-        if len(batches) != 1:
-            raise InvalidRows(f"a table must fit into one batch, not {len(batches)}")
-        return batches[0]
-    return rows
+    def _after_change(self, logs: Iterable[int]) -> None:
+        """V is stored; tell those who wait for data, and the flusher if there is something new for it."""
+        if self._buffer.take_news():
+            self.flush_wanted.set()
+        if self._marks:
+            for log in logs:
+                opened = self.logs.peek(log)
+                if opened is not None:
+                    self._marks.visible(log, opened.state.visible)
 
 
 @contextlib.contextmanager

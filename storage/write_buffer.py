@@ -56,6 +56,7 @@ class WriteBuffer:
         self.size = 0
         self._dirty: dict[int, ShapeLog] = {}
         self._due: dict[int, tuple[ShapeLog, Trigger]] = {}
+        self._has_news = False
 
     def admit(self, log: ShapeLog, share_size: int, source_size: int) -> None:
         """Raise `BufferFull` unless the rows fit; a single append larger than a bound is let in when alone."""
@@ -85,15 +86,28 @@ class WriteBuffer:
         """Look at a log again after an append, a commit, or the end of a flush."""
         if log.fault is not None:
             self.forget(log)
-        elif log.owes_commit_block:
+            return
+        trigger = self._trigger_of(log)
+        if trigger is not None:
+            self._has_news = self._has_news or log.number not in self._due
+            self._due[log.number] = (log, trigger)
+        if log.pending or trigger is not None:
+            self._has_news = self._has_news or not self._dirty
             self._dirty.setdefault(log.number, log)
-            self._due[log.number] = (log, Trigger.COMMIT)
-        elif log.pending:
-            self._dirty.setdefault(log.number, log)
-            if log.pending_size >= self.options.flush_log_bytes:
-                self._due[log.number] = (log, Trigger.BYTES)
-            elif log.pending_rows >= self.options.flush_log_rows:
-                self._due[log.number] = (log, Trigger.ROWS)
+
+    def take_news(self) -> bool:
+        """Whether something became due, or the first row came, since this was last asked."""
+        has_news, self._has_news = self._has_news or self.size >= self.options.bytes_max, False
+        return has_news
+
+    def _trigger_of(self, log: ShapeLog) -> Trigger | None:
+        if log.owes_commit_block:
+            return Trigger.COMMIT
+        if log.pending_size >= self.options.flush_log_bytes:
+            return Trigger.BYTES
+        if log.pending_rows >= self.options.flush_log_rows:
+            return Trigger.ROWS
+        return None
 
     def demand(self, logs: Iterable[ShapeLog]) -> None:
         """Make these logs due if they hold anything."""

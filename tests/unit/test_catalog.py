@@ -21,8 +21,10 @@ from storage.record_log import RecordLog
 
 SNAPSHOT = Snapshot(700, 705, (701,), 1_000)
 AT = LogOffset(2_000, 3)
+BYTES_MAX = 300
 
-handles = st.integers(1, 25).map(lambda number: f"h{number}")
+picks = st.tuples(st.integers(0, 5), st.integers(0, 30))
+"""Mostly a handle that makes the record lawful, else any."""
 names = st.none() | st.sampled_from(["orders", "items"])
 
 
@@ -46,14 +48,21 @@ class CatalogLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.disk = MemoryDisk()
-        self.catalog = Catalog(self.disk, bytes_max=1_500)
+        self.catalog = Catalog(self.disk, bytes_max=BYTES_MAX)
         self.reader = CatalogReader(self.disk)
         self.known: dict[str, Known] = {}
-        self.next_log = 1
+        self.next_log, self.kept_from = 1, 0
         self.listed = [frozenset[str]()]
 
     def life(self, handle: str) -> Life:
         return self.known[handle].life if handle in self.known else Life.UNBORN
+
+    def pick(self, pick: tuple[int, int], *lives: Life) -> str:
+        wild, number = pick
+        fitting = [handle for handle, known in self.known.items() if known.life in lives]
+        if wild == 0 or (lives and not fitting):
+            return f"h{number}"
+        return fitting[number % len(fitting)] if lives else f"h{len(self.known)}"
 
     def append(self, *records: Record, lawful: bool) -> bool:
         """Whether the records are taken must be what the model says."""
@@ -69,8 +78,9 @@ class CatalogLife(RuleBasedStateMachine):
     def remember(self) -> None:
         self.listed.append(frozenset(handle for handle, known in self.known.items() if known.life is Life.READY))
 
-    @rule(handle=handles, name=names, skipped=st.integers(-1, 2))
-    def born(self, handle: str, name: str | None, skipped: int) -> None:
+    @rule(pick=picks, name=names, skipped=st.integers(-1, 2))
+    def born(self, pick: tuple[int, int], name: str | None, skipped: int) -> None:
+        handle = self.pick(pick)
         log = self.next_log + skipped
         is_free = name is None or all(k.life is Life.ENDED for k in self.known.values() if k.name == name)
         if self.append(born(handle, log, name), lawful=handle not in self.known and skipped >= 0 and is_free):
@@ -78,14 +88,16 @@ class CatalogLife(RuleBasedStateMachine):
             self.next_log = log + 1
             self.remember()
 
-    @rule(handle=handles)
-    def ready(self, handle: str) -> None:
+    @rule(pick=picks)
+    def ready(self, pick: tuple[int, int]) -> None:
+        handle = self.pick(pick, Life.BORN)
         if self.append(Ready(handle, 0), lawful=self.life(handle) is Life.BORN):
             self.known[handle].life = Life.READY
             self.remember()
 
-    @rule(old=handles, new=handles, wrong_log=st.integers(0, 9).map(lambda number: number == 0))
-    def rebased(self, old: str, new: str, wrong_log: bool) -> None:
+    @rule(pick_old=picks, pick_new=picks, wrong_log=st.integers(0, 9).map(lambda number: number == 0))
+    def rebased(self, pick_old: tuple[int, int], pick_new: tuple[int, int], wrong_log: bool) -> None:
+        old, new = self.pick(pick_old, Life.READY), self.pick(pick_new)
         log = self.known[old].log + wrong_log if old in self.known else 1
         lawful = self.life(old) is Life.READY and new not in self.known and not wrong_log
         if self.append(Rebased(log, old, new, 1, AT, "fold"), lawful=lawful):
@@ -93,8 +105,9 @@ class CatalogLife(RuleBasedStateMachine):
             self.known[new] = Known(log, self.known[old].name, Life.READY)
             self.remember()
 
-    @rule(handle=handles)
-    def ended(self, handle: str) -> None:
+    @rule(pick=picks)
+    def ended(self, pick: tuple[int, int]) -> None:
+        handle = self.pick(pick, Life.BORN, Life.READY, Life.REBASED)
         lawful = self.life(handle) in {Life.BORN, Life.READY, Life.REBASED}
         if self.append(Ended(handle, AT, "dropped"), lawful=lawful):
             was, self.known[handle].life = self.known[handle].life, Life.ENDED
@@ -103,8 +116,9 @@ class CatalogLife(RuleBasedStateMachine):
                     other.life = Life.ENDED
             self.remember()
 
-    @rule(old=handles, new=handles)
-    def succeeded(self, old: str, new: str) -> None:
+    @rule(pick_old=picks, pick_new=picks)
+    def succeeded(self, pick_old: tuple[int, int], pick_new: tuple[int, int]) -> None:
+        old, new = self.pick(pick_old, Life.ENDED), self.pick(pick_new, Life.BORN, Life.READY)
         is_told = old in self.catalog.state.shapes  # what ended long ago may be forgotten
         lawful = self.life(old) is Life.ENDED and self.life(new) in {Life.BORN, Life.READY} and is_told
         if lawful and self.known[old].successor is not None:
@@ -113,8 +127,9 @@ class CatalogLife(RuleBasedStateMachine):
             self.known[old].successor = new
             self.remember()
 
-    @rule(old=handles, new=handles)
-    def ended_and_succeeded(self, old: str, new: str) -> None:
+    @rule(pick_old=picks, pick_new=picks)
+    def ended_and_succeeded(self, pick_old: tuple[int, int], pick_new: tuple[int, int]) -> None:
+        old, new = self.pick(pick_old, Life.BORN, Life.READY), self.pick(pick_new)
         assume(self.life(old) is not Life.REBASED)  # its end is not its log's
         lawful = self.life(old) in {Life.BORN, Life.READY} and new not in self.known
         name = self.known[old].name if old in self.known else None
@@ -133,17 +148,19 @@ class CatalogLife(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 10))
     def forget(self, back: int) -> None:
+        self.kept_from = max(self.kept_from, len(self.listed) - 1 - back)
         self.catalog.forget_below(len(self.listed) - 1 - back)
 
     @rule()
     def open_again(self) -> None:
-        self.catalog = Catalog(self.disk, bytes_max=1_500)
+        self.catalog = Catalog(self.disk, bytes_max=BYTES_MAX)
 
     @invariant()
     def all_say_the_same(self) -> None:
         self.reader.refresh()
         for state in (self.catalog.state, self.reader.state):
             assert state.version == len(self.listed) - 1
+            assert state.kept_from <= self.kept_from
             assert state.next_log == self.next_log
             for version in range(state.kept_from, state.version + 1):
                 assert state.listed_at(version) == self.listed[version]

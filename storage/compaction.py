@@ -1,0 +1,176 @@
+"""Compaction: old segments of a log become one of a higher generation, with updates of one key folded.
+
+Order: rows are read and folded; the new file is written whole and synced; the store reads from it; the old files go.
+A crash in between leaves both, and the higher generation wins. Only closed segments whose rows are durable are taken,
+never the newest ones, and none with rows that a lease holds. A log without key columns has nothing to fold.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from storage import leases, limits
+from storage.block import BlockFlag, BlockHeader, BlockKind, decode_batches, encode_batches
+from storage.disk import Disk
+from storage.errors import from_os_error
+from storage.file_write import Block
+from storage.fold import FoldedUpdates, fold_updates, merge_ledgers
+from storage.layout import SegmentName, segment_path
+from storage.offset import LogOffset
+from storage.replaced_file import write_whole
+from storage.rows import combine, offset_at, wire_sizes
+from storage.scan import read_payload
+from storage.segments import LogFiles, Segment
+from storage.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+def compact(store: Store, log: int, *, now: int) -> Segment | None:
+    """Fold the oldest segments of a log. None if there is nothing to gain. `now`: microseconds since 1970."""
+    with store.lock:
+        opened = store.log(log)
+        chosen = _choose(opened.files, opened.state.durable, leases.held_from(store.disk, log, now=now))
+        key_columns = opened.facts.key_columns
+    if not chosen or not key_columns:
+        return None
+    try:
+        for segment in chosen:
+            segment.load(store.disk)
+        compacted = _write(store.disk, log, chosen, key_columns, now)
+        if compacted is None:
+            return None
+        with store.lock:
+            files = store.log(log).files
+            start = files.segments.index(chosen[0])
+            files.segments[start : start + len(chosen)] = [compacted]
+        _remove(store.disk, chosen)
+    except OSError as error:
+        raise from_os_error(error, chosen[0].path, log=log) from None
+    before, after = sum(segment.size for segment in chosen), compacted.size
+    logger.info("log %d: compacted %d segments, %d to %d bytes", log, len(chosen), before, after)
+    return compacted
+
+
+def folded_ranges(disk: Disk, files: LogFiles) -> pa.RecordBatch:
+    """The ranges inside which no version may be cut, of all segments of a log."""
+    ledgers = []
+    for segment in files.segments:
+        if segment.name.generation:
+            segment.load(disk)
+        ledgers += _ledgers(disk, segment)
+    return merge_ledgers(ledgers)
+
+
+def may_cut_at(ledger: pa.RecordBatch, offset: LogOffset) -> bool:
+    """Whether all transactions at or below the offset are whole without the rows above it."""
+    begins = list(zip(ledger.column("from_tx").to_pylist(), ledger.column("from_op").to_pylist(), strict=True))
+    ends = list(zip(ledger.column("to_tx").to_pylist(), ledger.column("to_op").to_pylist(), strict=True))
+    return not any(begin <= offset < end for begin, end in zip(begins, ends, strict=True))
+
+
+def _choose(files: LogFiles, durable: LogOffset, held: LogOffset | None) -> list[Segment]:
+    """The oldest segments that may be folded, up to the size that fits into memory."""
+    candidates = files.segments[: -limits.COMPACTION_SEGMENTS_KEPT]
+    chosen: list[Segment] = []
+    size = 0
+    for segment, following in zip(candidates, files.segments[1:], strict=False):
+        # All of a segment's rows are below the first row of the one that follows.
+        is_free = held is None or following.first <= held
+        size += segment.size
+        if not is_free or following.first > durable or (chosen and size > limits.COMPACTION_BYTES_MAX):
+            break
+        chosen.append(segment)
+    only_one_again = len(chosen) == 1 and chosen[0].name.generation > 0
+    return [] if only_one_again else chosen
+
+
+def _write(disk: Disk, log: int, chosen: Sequence[Segment], key_columns: Sequence[str], now: int) -> Segment | None:
+    runs = list(_runs(disk, chosen))
+    folded = [fold_updates(run.batches, key_columns) for run in runs]
+    if len(chosen) == 1 and not any(one.ledger.num_rows for one in folded):
+        return None  # a copy of one segment would gain nothing
+    old_ledgers = [old for segment in chosen for old in _ledgers(disk, segment)]
+    ledger = merge_ledgers([*(one.ledger for one in folded), *old_ledgers])
+    first_block, last_block = chosen[0].refs[0].header, chosen[-1].refs[-1].header
+    head = replace(
+        last_block,
+        previous=first_block.previous,
+        # Wire sizes count on from where the range began.
+        wire_end=first_block.wire_end - sum(int(wire_sizes(batch).sum()) for batch in runs[0].first_block),
+        written_at=now,
+    )
+    pairs = [(run.after_gap, one) for run, one in zip(runs, folded, strict=True)]
+    name = SegmentName(chosen[0].first, chosen[-1].last, 1 + max(segment.name.generation for segment in chosen))
+    path = segment_path(log, name)
+    segment = Segment(name, path, loaded=True, closed=True)
+    segment.add(write_whole(disk, path, list(_blocks(head, pairs, ledger))))
+    return segment
+
+
+def _ledgers(disk: Disk, segment: Segment) -> list[pa.RecordBatch]:
+    return [] if segment.ledger is None else decode_batches(read_payload(disk, segment.ledger))
+
+
+@dataclass(slots=True)
+class _Run:
+    """Neighbouring rows that are folded together: of one schema, with no gap between them."""
+
+    after_gap: bool
+    first_block: list[pa.RecordBatch]
+    batches: list[pa.RecordBatch]
+
+
+def _runs(disk: Disk, chosen: Sequence[Segment]) -> Iterator[_Run]:
+    run: _Run | None = None
+    for ref in (ref for segment in chosen for ref in segment.refs if ref.header.rows):
+        batches = decode_batches(read_payload(disk, ref))
+        after_gap = BlockFlag.GAP in ref.header.flags
+        if run is not None and not after_gap and batches[0].schema == run.batches[0].schema:
+            run.batches += batches
+            continue
+        if run is not None:
+            yield run
+        run = _Run(after_gap, batches, list(batches))
+    if run is not None:
+        yield run
+
+
+def _blocks(head: BlockHeader, folded: Sequence[tuple[bool, FoldedUpdates]], ledger: pa.RecordBatch) -> Iterator[Block]:
+    """The ledger, then the rows in blocks of the usual size. `head`: where the range begins, and what it claims."""
+    at = head.previous
+    head = replace(head, kind=BlockKind.LEDGER, flags=BlockFlag.NONE, rows=ledger.num_rows, first=at, last=at)
+    yield head, [encode_batches([ledger])]
+    previous, wire_end = at, head.wire_end
+    for after_gap, one in folded:
+        flags = BlockFlag.GAP if after_gap else BlockFlag.NONE
+        for batch in _slices(one.batches):
+            wire_end += int(wire_sizes(batch).sum())
+            header = replace(
+                head,
+                kind=BlockKind.ROWS,
+                flags=flags,
+                rows=batch.num_rows,
+                previous=previous,
+                first=offset_at(batch, 0),
+                last=offset_at(batch, batch.num_rows - 1),
+                wire_end=wire_end,
+            )
+            yield header, [encode_batches([batch])]
+            previous, flags = header.last, BlockFlag.NONE
+
+
+def _slices(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Blocks of about the size that a flush of one log has."""
+    for batch in combine(list(batches)):
+        rows = max(1, batch.num_rows * limits.FLUSH_LOG_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+
+def _remove(disk: Disk, segments: Sequence[Segment]) -> None:
+    for segment in segments:
+        disk.remove(segment.path)
+    disk.sync_folder(segments[0].path.rpartition("/")[0])
