@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from storage import layout
-from storage.block import BlockFlag, BlockHeader, BlockKind, encode_batches
+from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
 from storage.errors import Misuse, from_os_error
 from storage.file_write import FileWrite
 from storage.offset import SNAPSHOT_END, LogOffset
+from storage.parts import Part, encode_batches
 from storage.rows import wire_sizes
 from storage.scan import BlockRef, scan
 
@@ -101,11 +102,11 @@ class BaseWriter:
         self.base.end = ref.header
         return self.base
 
-    def _put(self, header: BlockHeader, payload: Sequence[memoryview], *, sync: bool) -> BlockRef:
+    def _put(self, header: BlockHeader, parts: Sequence[Part], *, sync: bool) -> BlockRef:
         if self.base.is_complete:
             raise Misuse(f"base {self.base.number} of log {self._log} is complete")
         write = FileWrite(self.base.path, not self._size, self._size, self._synced, repairs=[], shared=False)
-        write.put(self._disk, [(header, payload)], sync=sync)
+        write.put(self._disk, [(header, parts)], sync=sync)
         if write.failure is not None:
             raise write.failure
         self._size = write.refs[-1].end

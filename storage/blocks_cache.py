@@ -1,40 +1,48 @@
-"""Decoded blocks, kept for the next reader: the newest blocks of a live log are read by all who follow it."""
-
-from collections.abc import Callable
+"""Decoded parts of blocks, kept for the next reader: a live log's newest ones are read by all who follow it."""
 
 import pyarrow as pa
 
-from storage.block import decode_batches
 from storage.chunk_cache import ChunkCache
 from storage.disk import Disk
-from storage.errors import CorruptBlock
 from storage.journal import JournalShare
-from storage.journal_block import decode_tables, rows_of
+from storage.journal_block import part_of_share
 from storage.limits import BLOCK_CACHE_BYTES_MAX
+from storage.parts import decode_batches
 from storage.reading import Piece, ReadSource
-from storage.scan import BlockRef, read_payload
+from storage.scan import BlockRef, read_batches, read_part
 
-Tables = list[pa.RecordBatch]
+ALL_PARTS = -1
+
+Key = tuple[str, int, int, int]
+"""Path, position, checksum and part: a block written anew at the same place is another block."""
 
 
 class BlocksCache:
-    """Blocks by place and checksum, so that a block written anew at the same place is another block."""
+    """What was read of blocks, by place, checksum and part."""
 
     def __init__(self, disk: Disk, bytes_max: int = BLOCK_CACHE_BYTES_MAX) -> None:
         self._disk = disk
-        self.chunks: ChunkCache[tuple[str, int, int], Tables] = ChunkCache(bytes_max)
+        self.chunks: ChunkCache[Key, list[pa.RecordBatch]] = ChunkCache(bytes_max)
 
-    def rows(self, ref: BlockRef) -> pa.RecordBatch:
+    def rows(self, ref: BlockRef) -> list[pa.RecordBatch]:
         """The rows of a block."""
-        return _joined(self._get(ref, decode_batches))
 
-    def share(self, share: JournalShare) -> pa.RecordBatch:
-        """The rows of a share in the journal."""
-        return rows_of(self._get(share.ref, decode_tables), share.entry)
+        def make() -> tuple[list[pa.RecordBatch], int]:
+            return read_batches(self._disk, ref), ref.header.size
 
-    def put(self, ref: BlockRef, tables: Tables) -> None:
-        """A block that was just written: its readers are about to come."""
-        self.chunks.put(_key(ref), tables, ref.header.size)
+        return self.chunks.get_or_make(_key(ref, ALL_PARTS), make)
+
+    def share(self, share: JournalShare) -> list[pa.RecordBatch]:
+        """The rows of a share in the journal; only its part of the block is read."""
+        ref, entry = share.ref, share.entry
+        number = part_of_share(entry)
+
+        def make() -> tuple[list[pa.RecordBatch], int]:
+            part = read_part(self._disk, ref, number)
+            return decode_batches(part), len(part)
+
+        (batch,) = self.chunks.get_or_make(_key(ref, number), make)
+        return [batch.slice(entry.row, entry.rows)]
 
     def piece(self, ref: BlockRef, source: ReadSource) -> Piece:
         """A block as a piece of its log."""
@@ -56,18 +64,6 @@ class BlocksCache:
             lambda: self.share(share),
         )
 
-    def _get(self, ref: BlockRef, decode: Callable[[memoryview], Tables]) -> Tables:
-        return self.chunks.get_or_make(_key(ref), lambda: (decode(read_payload(self._disk, ref)), ref.header.size))
 
-
-def _key(ref: BlockRef) -> tuple[str, int, int]:
-    return ref.path, ref.position, ref.header.payload_crc
-
-
-def _joined(batches: Tables) -> pa.RecordBatch:
-    """One batch; a block holds several only where one would be too large, and then it is one that no limit divides."""
-    if len(batches) == 1:
-        return batches[0]
-    if not batches:
-        raise CorruptBlock("a block that claims rows holds none")
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+def _key(ref: BlockRef, number: int) -> Key:
+    return ref.path, ref.position, ref.header.table_crc, number

@@ -168,7 +168,7 @@ def decode_record(data: bytes) -> tuple[int, Stored]:
         raise CorruptRecord(f"a {kind!r} record of the catalog has a wrong field: {error!r}") from None
 
 
-Reader: TypeAlias = Callable[[object], object]
+Reader: TypeAlias = Callable[[Any], Any]
 
 
 def _number(value: object) -> int:

@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from storage import leases, limits
-from storage.block import BlockFlag, BlockHeader, BlockKind, decode_batches, encode_batches
+from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
 from storage.errors import from_os_error
 from storage.file_write import Block
 from storage.fold import FoldedUpdates, fold_updates, merge_ledgers
 from storage.layout import SegmentName, segment_path
 from storage.offset import LogOffset
+from storage.parts import encode_batches
 from storage.replaced_file import write_whole
 from storage.rows import combine, offset_at, wire_sizes
-from storage.scan import read_payload
+from storage.scan import read_batches
 from storage.segments import LogFiles, Segment
 from storage.store import Store
 
@@ -111,7 +112,7 @@ def _write(disk: Disk, log: int, chosen: Sequence[Segment], key_columns: Sequenc
 
 
 def _ledgers(disk: Disk, segment: Segment) -> list[pa.RecordBatch]:
-    return [] if segment.ledger is None else decode_batches(read_payload(disk, segment.ledger))
+    return [] if segment.ledger is None else read_batches(disk, segment.ledger)
 
 
 @dataclass(slots=True)
@@ -126,7 +127,7 @@ class _Run:
 def _runs(disk: Disk, chosen: Sequence[Segment]) -> Iterator[_Run]:
     run: _Run | None = None
     for ref in (ref for segment in chosen for ref in segment.refs if ref.header.rows):
-        batches = decode_batches(read_payload(disk, ref))
+        batches = read_batches(disk, ref)
         after_gap = BlockFlag.GAP in ref.header.flags
         if run is not None and not after_gap and batches[0].schema == run.batches[0].schema:
             run.batches += batches

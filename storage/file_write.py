@@ -7,11 +7,12 @@ from enum import Enum
 from storage.block import BlockHeader, encode_block
 from storage.disk import Bytes, Disk
 from storage.errors import StorageError, from_os_error
+from storage.parts import Part
 from storage.repair import Repair
 from storage.scan import BlockRef
 
-Block = tuple[BlockHeader, Sequence[memoryview]]
-"""A header whose sizes are still open, and the parts of the payload."""
+Block = tuple[BlockHeader, Sequence[Part]]
+"""A header whose sizes are still open, and its parts."""
 
 
 class Stage(Enum):

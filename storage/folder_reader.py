@@ -67,7 +67,7 @@ class FolderReader:
             found = next((one for one in list_bases(self._disk, log) if one.number == base), None)
             if found is None:
                 raise Misuse(f"log {log} has no base {base}")
-            return self._cache.rows(found.chunks[number]) if number < len(found.chunks) else None
+            return self._cache.rows(found.chunks[number])[0] if number < len(found.chunks) else None
 
         return self._attempt(log, attempt)
 

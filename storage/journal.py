@@ -18,7 +18,7 @@ from storage.errors import CorruptBlock
 from storage.journal_block import Directory, ShareEntry, decode_directory
 from storage.offset import LogOffset
 from storage.repair import Repair
-from storage.scan import BlockRef, read_payload, scan
+from storage.scan import BlockRef, read_part, scan
 
 _BLOCK_SHIFT: Final = 20
 _FILE_SHIFT: Final = 32
@@ -190,6 +190,6 @@ def load_blocks(
     for ref in found.refs:
         if ref.header.kind is not BlockKind.JOURNAL:
             raise CorruptBlock("a journal holds a block of another kind", path=ref.path, position=ref.position)
-        index.add_block(file, ref, decode_directory(read_payload(disk, ref)))
+        index.add_block(file, ref, decode_directory(read_part(disk, ref, 0)))
     if found.torn is not None:
         on_torn(file.path, found.end, found.torn)

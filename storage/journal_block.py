@@ -1,4 +1,4 @@
-"""The payload of a journal block: a directory of shares, then their rows, a stream for each schema.
+"""The parts of a journal block: a directory of shares, then their rows, a part for each schema.
 
 Ten thousand shares of one table are one Arrow batch, and 14 numbers each; a share becomes an object when it is read.
 """
@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from storage.block import BlockFlag, decode_batches, encode_batches
+from storage.block import BlockFlag
 from storage.errors import CorruptBlock
 from storage.offset import LogOffset
-from storage.rows import Unsigned, combine, gather
+from storage.parts import Part, decode_batches, encode_batches
+from storage.rows import Unsigned, combine
 from storage.share import Share
 
 _FIELDS: Final = (
@@ -97,7 +98,7 @@ class JournalPart(NamedTuple):
 class EncodedJournal:
     """A payload to write, and what its header and the index need to know."""
 
-    payload: list[memoryview]
+    parts: list[Part]
     directory: Directory
     tables: list[pa.RecordBatch]
     first: LogOffset
@@ -116,7 +117,7 @@ def encode_journal(parts: Sequence[JournalPart]) -> EncodedJournal:
     directory = Directory({name: np.ascontiguousarray(columns[index]) for index, name in enumerate(_FIELDS)})
     batch = pa.RecordBatch.from_arrays([pa.array(directory.columns[name]) for name in _FIELDS], schema=_SCHEMA)
     return EncodedJournal(
-        payload=[encode_batches([batch]), *(encode_batches([table]) for table in tables)],
+        parts=[encode_batches([batch]), *(encode_batches([table]) for table in tables)],
         directory=directory,
         tables=tables,
         first=min((share.first for share in shares), default=parts[0].previous),
@@ -188,24 +189,19 @@ def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return joined
 
 
-def decode_directory(payload: memoryview) -> Directory:
-    """Only the directory: all that recovery needs."""
-    batch = decode_batches(payload)[0]
+def decode_directory(part: memoryview) -> Directory:
+    """The first part of a journal block: all that recovery needs."""
+    batch = decode_batches(part)[0]
     if batch.schema.names != list(_FIELDS):
         raise CorruptBlock("a journal block does not start with a directory", found=batch.schema.names)
     return Directory({name: batch.column(name).to_numpy(zero_copy_only=True) for name in _FIELDS})
 
 
-def decode_tables(payload: memoryview) -> list[pa.RecordBatch]:
-    """The tables that follow the directory, without copying."""
-    reader = pa.BufferReader(pa.py_buffer(payload))
-    tables: list[pa.RecordBatch] = []
-    while reader.tell() < len(payload):
-        with pa.ipc.open_stream(reader) as stream:
-            tables.extend(stream)
-    return tables[1:]
+def part_of_share(entry: ShareEntry) -> int:
+    """The number of the part that has a share's rows."""
+    return entry.table + 1
 
 
-def rows_of(tables: Sequence[pa.RecordBatch], entry: ShareEntry) -> pa.RecordBatch:
-    """A share's rows in the decoded tables."""
-    return gather(tables[entry.table], None).slice(entry.row, entry.rows)
+def rows_of(part: memoryview, entry: ShareEntry) -> pa.RecordBatch:
+    """A share's rows, from the part that has them."""
+    return decode_batches(part)[0].slice(entry.row, entry.rows)

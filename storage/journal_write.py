@@ -10,9 +10,9 @@ from storage.disk import Disk
 from storage.errors import StorageError, from_os_error
 from storage.file_write import Block, FileWrite
 from storage.journal import JournalFile, JournalShare
-from storage.journal_block import Directory, EncodedJournal, JournalPart, decode_tables, encode_journal, rows_of
+from storage.journal_block import Directory, EncodedJournal, JournalPart, encode_journal, part_of_share, rows_of
 from storage.offset import LogOffset
-from storage.scan import BlockRef, read_payload
+from storage.scan import BlockRef, read_parts
 from storage.shape_log import Drained
 from storage.share import Share, Source
 
@@ -48,7 +48,7 @@ class JournalWrite:
         self.blocks.append(encoded)
         for part in parts:
             self.wire_ends[part.log] = part.wire_start + sum(share.wire for share in part.shares)
-        return _header(encoded, flag, written_at), encoded.payload
+        return _header(encoded, flag, written_at), encoded.parts
 
 
 @dataclass(slots=True)
@@ -77,19 +77,24 @@ class JournalCopy:
             by_block.setdefault(share.ref, []).append(share)
         blocks: list[Block] = []
         for ref, shares in by_block.items():
-            tables = decode_tables(read_payload(disk, ref))
-            encoded = encode_journal([_copied_part(share, tables) for share in shares])
+            parts = read_parts(disk, ref)
+            encoded = encode_journal(
+                [
+                    _copied_part(share, parts[part_of_share(share.entry)] if share.entry.rows else None)
+                    for share in shares
+                ]
+            )
             self.blocks.append(encoded)
             flag = ref.header.flags & BlockFlag.OPEN
-            blocks.append((_header(encoded, flag, written_at), encoded.payload))
+            blocks.append((_header(encoded, flag, written_at), encoded.parts))
         return blocks
 
 
-def _copied_part(share: JournalShare, tables: Sequence[pa.RecordBatch]) -> JournalPart:
+def _copied_part(share: JournalShare, part: memoryview | None) -> JournalPart:
     entry = share.entry
     shares: list[Share] = []
-    if entry.rows:
-        source = Source(rows_of(tables, entry))
+    if part is not None:
+        source = Source(rows_of(part, entry))
         copied = Share(source, None, at=0.0)
         copied.previous = entry.previous
         copied.gap = BlockFlag.GAP in entry.flags

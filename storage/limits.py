@@ -88,8 +88,8 @@ SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all: the smallest that disks still report, so the worst that a power cut does."""
 
 RECORD_LOG_READ_ATTEMPTS: Final = 3
-"""How often a reader looks again when the writer replaced or cut the file under its eyes; each time is microseconds
-long, and what looks wrong three times is wrong."""
+"""How often a reader looks again when the writer replaced the file under its eyes; rewrites are far between, so the
+second time is the last, and whoever asks again later sees the rest."""
 
 PROGRESS_RECORDS_KEPT: Final = 36_000
 """The newest G records that survive a rewrite: an hour of them at one for each `FLUSH_AGE_SECONDS`, for a reader who
@@ -116,3 +116,10 @@ FOLD_BYTES_MAX: Final = 512 * MIB
 
 IDLE_SECONDS: Final = 1.0
 """A flusher with nothing to do looks again after this, should nobody have woken it."""
+
+PART_BYTES_MIN: Final = 64 * KIB
+"""Rows that arrive together and are at least this many bytes become a part of their own, without a copy: below, a
+part's own bytes (schema, metadata, about 1.5 KB) and calls would cost more than copying neighbours together."""
+
+PART_BYTES_MAX: Final = 4 * MIB
+"""Small neighbours are copied together up to about this size."""

@@ -1,7 +1,8 @@
 """Reading a log: from pieces in order to rows, whoever holds the pieces. No state, no locks.
 
 oldest to newest:   segments -> journal -> window (a flush in flight) -> buffer
-every piece continues from `previous`; where it does not meet the row before, the read stops with `Hole`
+every piece continues from `previous`; where it does not meet the row before, the read stops, and the next one, which
+    begins there, raises `Hole`
 a row is returned only at or below V, and never twice
 a read returns at least one row if there is one, and then no more than its limit allows
 """
@@ -13,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import AboveUpper, Hole, Refetch
+from storage.errors import AboveUpper, Hole, LogFault, Refetch
 from storage.limits import READ_BYTES_MAX
 from storage.offset import LogOffset
 from storage.rows import OP, TX, Integers, column, rows_up_to, wire_sizes
@@ -39,7 +40,7 @@ class Piece:
     last: LogOffset
     rows: int
     wire_end: int
-    load: Callable[[], pa.RecordBatch]
+    load: Callable[[], list[pa.RecordBatch]]
     """The rows, checked. Only called for pieces that a read needs."""
 
 
@@ -107,17 +108,22 @@ class _Reading:
         self._sources: dict[ReadSource, int] = {}
 
     def run(self) -> ReadResult:
-        limited = False
-        for piece in self._wanted():
-            limited = self._is_full or self._add(piece)
-            if limited:
-                break
+        limited = damaged = False
+        try:
+            for piece in self._wanted():
+                limited = self._is_full or self._add(piece)
+                if limited:
+                    break
+        except LogFault:
+            if not self._rows:
+                raise
+            damaged = True  # what lies before it can be read; the next read meets it again
         return ReadResult(
             rows=self._rows,
             next=self._position,
             visible=self._view.visible,
             durable=self._view.durable,
-            at_end=not limited,
+            at_end=not (limited or damaged),
             chunk_ended=limited and self._max_bytes is None,
             sources=self._sources,
         )
@@ -138,7 +144,7 @@ class _Reading:
 
     def _missing(self, upto: LogOffset, *, may_be_retired: bool) -> Hole | Refetch:
         view = self._view
-        if may_be_retired and view.base is not None and self._position < view.floor:
+        if may_be_retired and self._position < view.floor:
             return Refetch(
                 f"the log begins after {upto}",
                 asked=self._position,
@@ -155,7 +161,14 @@ class _Reading:
 
     def _add(self, piece: Piece) -> bool:
         """Add what fits of a piece. True if the limit cut something off."""
-        batch = piece.load()
+        batches = piece.load()
+        if self._wire_limit is not None and piece.wire_end <= self._wire_limit:
+            ends = [piece.wire_end] * len(batches)  # all of it fits: nobody asks where its rows end
+        else:
+            ends = _wire_ends(batches, piece.wire_end)
+        return any(self._add_batch(piece, batch, wire_end) for batch, wire_end in zip(batches, ends, strict=True))
+
+    def _add_batch(self, piece: Piece, batch: pa.RecordBatch, wire_end: int) -> bool:
         start, stop = 0, batch.num_rows
         tx, op = column(batch, TX), column(batch, OP)
         if piece.first <= self._position:
@@ -163,8 +176,8 @@ class _Reading:
         if piece.last > self._view.visible:
             stop = rows_up_to(tx, op, self._view.visible)
         fitting = stop
-        if self._wire_limit is None or piece.wire_end > self._wire_limit:
-            before = _wire_before(batch, piece.wire_end)
+        if start < stop and (self._wire_limit is None or wire_end > self._wire_limit):
+            before = _wire_before(batch, wire_end)
             if self._wire_limit is None:
                 self._wire_limit = self._limit_from(int(before[start]))
             fitting = min(stop, int(np.searchsorted(before, self._wire_limit, side="left")))
@@ -173,7 +186,7 @@ class _Reading:
             self._sources[piece.source] = self._sources.get(piece.source, 0) + fitting - start
             self._position = LogOffset(int(tx[fitting - 1]), int(op[fitting - 1]))
         if fitting == batch.num_rows:
-            self._wire_end = piece.wire_end
+            self._wire_end = wire_end
         return bool(fitting < stop)
 
     def _limit_from(self, wire: int) -> int:
@@ -183,8 +196,16 @@ class _Reading:
         return wire + max(1, min(self._max_bytes, READ_BYTES_MAX))
 
 
+def _wire_ends(batches: list[pa.RecordBatch], wire_end: int) -> list[int]:
+    """Wire size of the log up to and with each batch of a piece that ends at `wire_end`."""
+    if len(batches) == 1:
+        return [wire_end]
+    ends = np.cumsum([int(wire_sizes(batch).sum()) for batch in batches])
+    return [int(end) for end in ends - ends[-1] + wire_end]
+
+
 def _wire_before(batch: pa.RecordBatch, wire_end: int) -> Integers:
-    """Wire size of the log before each row of a piece that ends at `wire_end`."""
+    """Wire size of the log before each row of a batch that ends at `wire_end`."""
     sizes = wire_sizes(batch)
     ends = np.cumsum(sizes)
     result: Integers = wire_end - int(ends[-1]) + ends - sizes

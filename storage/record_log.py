@@ -4,9 +4,14 @@ The log `catalog` is the file `catalog.000001`; a rewrite makes `catalog.000002`
 renamed, the folder synced) and then removes the old one. The highest number is the truth. A number is never used
 twice, so an open descriptor can never mean another file than its name does.
 
+A file is only ever appended to while nothing about it is in doubt. After a failed write or sync, and at an opening
+that finds a tail which is torn or not proven to be durable, the log goes on in another file. Cutting the tail would
+not do: a sync that fails is reported once, maybe to a process that died of it, and the next one could not tell such a
+file from a sound one. So what looks sound never met a fault.
+
 Invariants:
     a file under its final name begins with records and a mark that were synced before it got that name
-    synced <= end, and only a mark may stand between; bytes below `end` are never written again
+    synced <= size, with nothing but a mark between them; no byte of a file is ever written twice or cut
     `records` holds what was acknowledged, in order; a crash leaves that and a prefix of the append under way
     a new file holds only what was acknowledged: a reader may see it before its name is certain
     a lower number is removed only after the sync of the folder that has the higher one
@@ -16,23 +21,14 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from storage.disk import Disk
 from storage.errors import CorruptRecord, Misuse, from_os_error
 from storage.limits import RECORD_BYTES_MAX, RECORD_LOG_BYTES_MAX, RECORD_LOG_READ_ATTEMPTS
-from storage.record_frame import START, encode_mark, encode_records, scan
+from storage.record_frame import FRAME_SIZE, encode_mark, encode_records, scan
 
 _NUMBER: Final = re.compile(r"\.(\d{6,})(\.tmp)?", re.ASCII)
-
-
-class _Tail(Enum):
-    """What is known of the end of the file. Set before each step that may fail, to what holds if it does."""
-
-    SOUND = "whole frames up to the end: append"
-    RAGGED = "a write failed: cut to `end` before the next append"
-    UNKNOWN = "a sync failed: never append to this file again, write another"
 
 
 class RecordLog:
@@ -44,10 +40,10 @@ class RecordLog:
         self._bytes_max = bytes_max
         self._records: list[bytes] = []
         self._number = 0
-        self._end = START
-        self._synced = START
+        self._size = 0
+        self._synced = 0
         self._rewrite_at = bytes_max
-        self._tail = _Tail.UNKNOWN
+        self._is_sound = False
         with _named_faults(path):
             self._open()
 
@@ -59,7 +55,7 @@ class RecordLog:
     @property
     def size(self) -> int:
         """Bytes of the file."""
-        return self._end.position
+        return self._size
 
     @property
     def is_long(self) -> bool:
@@ -67,7 +63,7 @@ class RecordLog:
 
         The bound is at least twice what the last rewrite left, so that rewriting costs less than appending did.
         """
-        return self.size > self._rewrite_at
+        return self._size > self._rewrite_at
 
     def append(self, payloads: Sequence[bytes]) -> None:
         """Add records with one write and one sync. If it raises, they may or may not be there after a crash."""
@@ -75,18 +71,20 @@ class RecordLog:
         if not payloads:
             return
         with _named_faults(self._path):
-            if self._tail is _Tail.UNKNOWN:
+            if not self._is_sound:
                 self._replace(self._records)
-            elif self._tail is _Tail.RAGGED:
-                self._cut()
-            frames, end = encode_records(payloads, self._end, self._synced.position)
-            self._tail = _Tail.RAGGED
+            frames = encode_records(payloads, self._synced)
+            self._is_sound = False  # unless both of these return
             self._disk.append(self._name, [frames])
-            self._tail = _Tail.UNKNOWN
             self._disk.sync(self._name)
-        self._end = self._synced = end
+        self._size += len(frames)
+        self._synced = self._size
         self._records.extend(payloads)
-        self._mark()
+        # The mark is for readers. The records are durable without it, so its failure is not the caller's concern.
+        with contextlib.suppress(OSError):
+            self._disk.append(self._name, [encode_mark(self._synced)])
+            self._size += FRAME_SIZE
+            self._is_sound = True
 
     def rewrite(self, records: Sequence[bytes]) -> None:
         """Put these, which stand for the same facts, in the place of all records; if it raises, nothing changed."""
@@ -110,48 +108,23 @@ class RecordLog:
         found = scan(self._disk.read(self._name, 0, size))
         if not found.is_marked:
             raise CorruptRecord(f"{self._name}: the file's beginning is damaged", size=size)
-        self._records = found.records
-        self._end = found.end
-        self._synced = found.proven
-        if not found.is_proven:
-            # Their writer did not live to see them synced, so they may be in the kernel's memory only. A sync that
-            # fails is reported once, maybe to that process: syncing now would prove nothing. Writing them again does.
-            self._replace(self._records)
-            return
-        self._tail = _Tail.SOUND
-        if self.size < size:
-            self._cut()
-        self._sweep()
-
-    def _cut(self) -> None:
-        """Remove what a failed write left; the sync of the next append makes that certain.
-
-        A sync of its own could fail, and the next process would append to a file whose syncs are worth nothing.
-        """
-        self._tail = _Tail.RAGGED
-        self._disk.truncate(self._name, self.size)
-        self._tail = _Tail.SOUND
-
-    def _mark(self) -> None:
-        """Tell readers that the records are durable. They are, so a failure here is not the caller's concern."""
-        mark, end = encode_mark(self._synced)
-        self._tail = _Tail.RAGGED
-        with contextlib.suppress(OSError):
-            self._disk.append(self._name, [mark])
-            self._end = end
-            self._tail = _Tail.SOUND
+        self._records, self._size, self._synced = found.records, found.end, found.proven
+        if found.end == size and len(found.proven_records()) == len(found.records):
+            self._is_sound = True
+            self._sweep()
+        else:
+            self._replace(found.records)
 
     def _replace(self, records: list[bytes]) -> None:
         number = self._number + 1
         temporary = _file_name(self._path, number) + ".tmp"
-        frames, synced = encode_records(records, START, 0)
-        mark, end = encode_mark(synced)
+        frames = encode_records(records, synced_before=0)
         if self._disk.exists(temporary):
             self._disk.remove(temporary)
         self._disk.create(temporary)
         try:
             # The mark may come before the sync, since nobody looks at this file before it has its name.
-            self._disk.append(temporary, [frames, mark])
+            self._disk.append(temporary, [frames, encode_mark(len(frames))])
             self._disk.sync(temporary)
         except OSError:
             with contextlib.suppress(OSError):
@@ -159,20 +132,21 @@ class RecordLog:
             raise
         # From here to the end of the folder's sync, a crash may leave either name: neither file takes an append.
         self._number = number
-        self._tail = _Tail.UNKNOWN
+        self._is_sound = False
         self._disk.rename(temporary, self._name)
         self._disk.sync_folder(_folder(self._path))
         self._records = records
-        self._synced, self._end = synced, end
-        self._rewrite_at = max(self._bytes_max, 2 * self.size)
-        self._tail = _Tail.SOUND
+        self._synced = len(frames)
+        self._size = len(frames) + FRAME_SIZE
+        self._rewrite_at = max(self._bytes_max, 2 * self._size)
+        self._is_sound = True
         self._sweep()
 
     def _sweep(self) -> None:
         """Remove the files that are not the truth; what stays now goes at the next opening."""
-        for name in _file_names(self._disk, self._path):
-            if name != self._name:
-                with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            for name in _file_names(self._disk, self._path):
+                if name != self._name:
                     self._disk.remove(name)
 
 
@@ -192,20 +166,16 @@ class RecordLogReader:
         self._disk = disk
         self._path = path
         self._number = 0
-        self._proven = START
+        self._proven = 0
 
     def refresh(self) -> Fresh:
         """The records since the last call; nothing as long as the log does not exist."""
-        for attempts_left in reversed(range(RECORD_LOG_READ_ATTEMPTS)):
+        for _ in range(RECORD_LOG_READ_ATTEMPTS):
             try:
                 with _named_faults(self._path, but=FileNotFoundError):
                     return self._read()
             except FileNotFoundError:
-                pass  # replaced after we had listed the folder
-            except CorruptRecord:
-                # A tail that is cut and written again while we read can look like damage; damage stays.
-                if not attempts_left:
-                    raise
+                continue  # replaced after we had listed the folder
         return Fresh(restarted=False, records=[])
 
     def restart(self) -> None:
@@ -218,14 +188,12 @@ class RecordLogReader:
             return Fresh(restarted=False, records=[])  # a listing taken during a rename may miss both names
         restarted = number != self._number
         name = _file_name(self._path, number)
-        start = START if restarted else self._proven
+        start = 0 if restarted else self._proven
         size = self._disk.size(name)
-        found = scan(self._disk.read(name, start.position, max(size - start.position, 0)), start)
-        if size < start.position or (restarted and not found.is_marked):
+        found = scan(self._disk.read(name, start, max(size - start, 0)), start)
+        if size < start or (restarted and not found.is_marked):
             raise CorruptRecord(f"{name}: the file lost records that were durable", size=size)
-        self._number = number
-        # Not to the end of what is whole: the writer may yet cut what is not proven. It never cuts below.
-        self._proven = found.proven
+        self._number, self._proven = number, found.proven
         return Fresh(restarted, found.proven_records())
 
 

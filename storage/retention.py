@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from storage import layout, leases, limits
 from storage.bases import Base, BaseWriter
-from storage.block import decode_batches
 from storage.disk import Disk
 from storage.errors import CannotFold, from_os_error
 from storage.fold import as_chunk, chunks_by_wire, fold_rows
 from storage.log_facts import LogFacts
 from storage.offset import LogOffset
 from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, column, rows_up_to
-from storage.scan import BlockRef, read_payload
+from storage.scan import BlockRef, read_batches
 from storage.segments import LogFiles, Segment
 from storage.store import Store
 
@@ -137,7 +136,7 @@ def _below(files: LogFiles, base: Base, held: LogOffset | None) -> list[Segment]
 
 def _rows(disk: Disk, refs: Sequence[BlockRef]) -> list[pa.RecordBatch]:
     """The rows of blocks, with the same columns: a log may have got rows with and without `absent` and `old`."""
-    batches = [batch for ref in refs for batch in decode_batches(read_payload(disk, ref))]
+    batches = [batch for ref in refs for batch in read_batches(disk, ref)]
     fields = {field.name: field for batch in batches for field in batch.schema}
     schema = pa.schema([fields[name] for name in (TX, OP, KIND, ABSENT, NEW, OLD) if name in fields])
     return [

@@ -4,13 +4,18 @@ The table of verdicts is in docs/storage-format.md. In short: what a power cut c
 is `CorruptBlock`. The witnesses that tell them apart are `synced before` in later headers, and G.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from storage.block import HEADER_SIZE, BlockHeader, check_payload, padded
+import pyarrow as pa
+
+from storage.block import HEADER_SIZE, BlockHeader, check_payload
 from storage.disk import Disk
 from storage.errors import CorruptBlock, UnknownFormat
 from storage.limits import BLOCK_ALIGNMENT_BYTES
+from storage.parts import check_part, decode_batches, decode_table, table_size
 
 _ZERO_HEADER: Final = bytes(HEADER_SIZE)
 _PROBE_BYTES: Final = 1024 * 1024
@@ -83,9 +88,8 @@ def _hop(disk: Disk, path: str, position: int) -> tuple[list[BlockRef], str | No
 
 
 def _payload_problem(disk: Disk, ref: BlockRef) -> str | None:
-    payload = disk.read(ref.path, ref.position + HEADER_SIZE, padded(ref.header.payload_size))
     try:
-        check_payload(ref.header, payload)
+        read_parts(disk, ref)
     except CorruptBlock as error:
         return error.message
     return None
@@ -119,11 +123,32 @@ def _refuse_if_synced(disk: Disk, path: str, position: int) -> None:
                 raise CorruptBlock("zeros where a synced block was", path=path, position=position)
 
 
-def read_payload(disk: Disk, ref: BlockRef) -> memoryview:
-    """A block's payload, checked."""
-    payload = disk.read(ref.path, ref.position + HEADER_SIZE, padded(ref.header.payload_size))
-    try:
+def read_parts(disk: Disk, ref: BlockRef) -> list[memoryview]:
+    """All parts of a block, checked."""
+    payload = disk.read(ref.path, ref.position + HEADER_SIZE, ref.header.payload_size)
+    with _at(ref):
         return check_payload(ref.header, payload)
+
+
+def read_part(disk: Disk, ref: BlockRef, number: int) -> memoryview:
+    """One part of a block, checked, without reading the others."""
+    header, start = ref.header, ref.position + HEADER_SIZE
+    table = disk.read(ref.path, start, table_size(header.parts))
+    with _at(ref):
+        place = decode_table(table, header.parts, header.payload_size, header.table_crc)[number]
+        return check_part(place, disk.read(ref.path, start + place.start, place.stop - place.start))
+
+
+def read_batches(disk: Disk, ref: BlockRef) -> list[pa.RecordBatch]:
+    """The rows of a block of rows, of a base, or of a ledger."""
+    return [batch for part in read_parts(disk, ref) for batch in decode_batches(part)]
+
+
+@contextlib.contextmanager
+def _at(ref: BlockRef) -> Iterator[None]:
+    """Damage says where it is."""
+    try:
+        yield
     except CorruptBlock as error:
-        facts = {"path": ref.path, "position": ref.position} | error.facts
+        facts = {"path": ref.path, "position": ref.position, "first": ref.header.first} | error.facts
         raise CorruptBlock(error.message, **facts) from None

@@ -9,18 +9,20 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from storage.block import BlockFlag, BlockHeader, BlockKind, encode_batches
+from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
 from storage.errors import StorageError, from_os_error
 from storage.file_write import Block, FileWrite
 from storage.journal import JournalShare
-from storage.journal_block import decode_tables, rows_of
+from storage.journal_block import part_of_share, rows_of
+from storage.limits import PART_BYTES_MAX, PART_BYTES_MIN
 from storage.offset import LogOffset
+from storage.parts import Part, encode_batches
 from storage.rows import combine, wire_sizes
-from storage.scan import BlockRef, read_payload
+from storage.scan import read_part
 from storage.segments import Segment
 from storage.shape_log import Drained
-from storage.share import Share
+from storage.share import Share, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class _Rows:
     first: LogOffset
     last: LogOffset
     gap: bool
+    source: Source | None = None
+    """Set if these are all rows of a source, which then may have been encoded before."""
 
 
 @dataclass(slots=True)
@@ -67,18 +71,16 @@ class SegmentWrite:
         if not committed and (aligned > self.claimed or not runs):
             yield self._header(0, self.previous, self.previous, BlockFlag.NONE, aligned, written_at), []
         for index, run in enumerate(runs):
-            batches = combine([piece.batch for piece in run])
-            self.wire_end += sum(int(wire_sizes(batch).sum()) for batch in batches)
+            parts = list(_parts(run))
+            self.wire_end += sum(wire for _, wire in parts)
             flags = BlockFlag.GAP if run[0].gap else BlockFlag.NONE
             if run[-1].last > aligned:
                 flags |= BlockFlag.OPEN
             # A tear may cut off a block from those behind it: only the last committed one claims all of them.
             claim = aligned if not committed or index >= committed[-1] else self.claimed
-            count = sum(batch.num_rows for batch in batches)
-            yield (
-                self._header(count, run[0].first, run[-1].last, flags, claim, written_at),
-                [encode_batches(batches)],
-            )
+            count = sum(piece.batch.num_rows for piece in run)
+            header = self._header(count, run[0].first, run[-1].last, flags, claim, written_at)
+            yield header, [part for part, _ in parts]
             self.previous = run[-1].last
 
     def _header(
@@ -100,18 +102,45 @@ class SegmentWrite:
         )
 
     def _carried_rows(self, disk: Disk) -> Iterator[_Rows]:
-        tables: dict[BlockRef, list[pa.RecordBatch]] = {}
         for share in self.carried:
             entry = share.entry
             if entry.rows:
-                if share.ref not in tables:
-                    tables[share.ref] = decode_tables(read_payload(disk, share.ref))
-                gap = BlockFlag.GAP in entry.flags
-                yield _Rows(rows_of(tables[share.ref], entry), entry.first, entry.last, gap)
+                rows = rows_of(read_part(disk, share.ref, part_of_share(entry)), entry)
+                yield _Rows(rows, entry.first, entry.last, BlockFlag.GAP in entry.flags)
 
 
 def _rows_of_share(share: Share) -> _Rows:
-    return _Rows(share.batch(), share.first, share.last, share.gap)
+    return _Rows(share.batch(), share.first, share.last, share.gap, share.source if share.rows is None else None)
+
+
+def _parts(run: Sequence[_Rows]) -> Iterator[tuple[Part, int]]:
+    """The parts of a block with their wire sizes: large pieces as they are, small neighbours copied together."""
+    small: list[_Rows] = []
+    size = 0
+    for piece in run:
+        if piece.batch.nbytes >= PART_BYTES_MIN:
+            yield from _joined(small)
+            small, size = [], 0
+            yield _alone(piece)
+            continue
+        small.append(piece)
+        size += piece.batch.nbytes
+        if size >= PART_BYTES_MAX:
+            yield from _joined(small)
+            small, size = [], 0
+    yield from _joined(small)
+
+
+def _alone(piece: _Rows) -> tuple[Part, int]:
+    if piece.source is not None:
+        return piece.source.part, int(piece.source.wire_sums[-1])
+    return encode_batches([piece.batch]), int(wire_sizes(piece.batch).sum())
+
+
+def _joined(pieces: Sequence[_Rows]) -> Iterator[tuple[Part, int]]:
+    if pieces:
+        (batch,) = combine([piece.batch for piece in pieces])
+        yield encode_batches([batch]), int(wire_sizes(batch).sum())
 
 
 def _runs(rows: Sequence[_Rows], aligned: LogOffset) -> Iterator[list[_Rows]]:

@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from storage.offset import LogOffset
+from storage.parts import Part, encode_batches
 from storage.rows import OP, TX, Integers, Unsigned, column, gather, rows_up_to, wire_sizes
 
 
 class Source:
     """A batch that shares refer to. Its wire sizes are worked out once, for all of them, when first asked for."""
 
-    __slots__ = ("_wire_sums", "batch", "holders", "op", "size", "tx")
+    __slots__ = ("_part", "_wire_sums", "batch", "holders", "op", "size", "tx")
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -23,6 +24,19 @@ class Source:
         self.op: Unsigned = column(batch, OP)
         self.holders = 0
         self._wire_sums: Integers | None = None
+        self._part: Part | None = None
+
+    @property
+    def part(self) -> Part:
+        """All rows as they will be written; the rows themselves are not copied."""
+        if self._part is None:
+            self._part = encode_batches([self.batch])
+        return self._part
+
+    def prepare(self) -> None:
+        """Do now, where the rows arrive, what a flush would have to do while others wait for it."""
+        assert self.part.size >= 0
+        assert len(self.wire_sums) == self.batch.num_rows + 1
 
     @property
     def wire_sums(self) -> Integers:

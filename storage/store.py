@@ -120,6 +120,8 @@ class Store:
         room; nothing was taken then.
         """
         source = source_of(rows)
+        if source.size >= limits.PART_BYTES_MIN:
+            source.prepare()
         with self.lock:
             opened = self._writable(log)
             placement = self._take(opened, source, None, after)

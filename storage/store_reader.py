@@ -59,7 +59,7 @@ class StoreReader:
             raise Misuse(f"log {log} has no base {base}")
         if ref is None:
             return None
-        rows = self._cache.rows(ref)
+        (rows,) = self._cache.rows(ref)
         self._store.metrics.count(Metric.READS, ReadSource.BASE.value)
         return rows
 
@@ -103,7 +103,7 @@ class StoreReader:
         for held, in_flight in memory:
             wire_end += held.wire
             source = ReadSource.WINDOW if in_flight else ReadSource.BUFFER
-            yield Piece(source, held.previous, held.first, held.last, held.count, wire_end, held.batch)
+            yield Piece(source, held.previous, held.first, held.last, held.count, wire_end, _loader(held))
 
     def _note(self, log: int, result: ReadResult) -> None:
         metrics = self._store.metrics
@@ -112,6 +112,10 @@ class StoreReader:
             metrics.count(Metric.READ_ROWS, source.value, rows)
             if source in (ReadSource.WINDOW, ReadSource.BUFFER):
                 logger.debug("log %d: %d rows served from the %s, up to %s", log, rows, source.value, result.next)
+
+
+def _loader(held: Share) -> Callable[[], list[pa.RecordBatch]]:
+    return lambda: [held.batch()]
 
 
 def _with_new_views(attempt: Callable[[], Result]) -> Result:

@@ -8,16 +8,19 @@ import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from storage import log_facts
-from storage.disk import LocalDisk
+from storage.clocks import Clocks
+from storage.disk import LocalDisk, folder_of
+from storage.incoming import FragmentShares
 from storage.log_facts import LogFacts
 from storage.offset import LogOffset
-from storage.rows import Integers, Kind, row_schema
-from storage.store import FragmentShares, Store
+from storage.rows import Integers, Kind, Unsigned, row_schema
+from storage.store import Store, StoreOptions
 
 COLUMNS = ("id", "uid", "qty", "status", "amount", "name", "email", "descr", "created_at", "payload")
 SCHEMA = row_schema(COLUMNS)
@@ -39,46 +42,46 @@ class Fragment:
     rows: pa.RecordBatch
     after: LogOffset
     upto: LogOffset
-    shares: FragmentShares
+    shares: FragmentShares | None
+    """None: all of them go to log 1."""
 
 
-def batches(rows_count: int, batch_rows: int, *, start: int = 0) -> Iterator[pa.RecordBatch]:
-    """Rows from number `start` on, cut into batches; the last may be shorter."""
+def fragments(rows_count: int, batch_rows: int, logs_count: int) -> Iterator[Fragment]:
+    """Rows in batches, dealt out to the logs one after the other; the last batch may be shorter."""
     transaction_rows = min(batch_rows, TRANSACTION_ROWS)
-    for first in range(start, start + rows_count, batch_rows):
-        stop = min(first + batch_rows, start + rows_count)
-        yield _batch(np.arange(first, stop), transaction_rows)
-
-
-def fragments(rows_count: int, batch_rows: int, logs_count: int, *, start: int = 0) -> Iterator[Fragment]:
-    """The same batches with their rows dealt out to the logs, one after the other."""
+    assert batch_rows % transaction_rows == 0, "a batch is whole transactions"
     after = LogOffset(0, 0)
-    for rows in batches(rows_count, batch_rows, start=start):
-        upto = end_of(rows, -1)
-        yield Fragment(rows, after, upto, _dealt(rows, start, logs_count))
-        start += rows.num_rows
+    for first in range(0, rows_count, batch_rows):
+        numbers = np.arange(first, min(first + batch_rows, rows_count))
+        tx = (numbers // transaction_rows + 1).astype(np.uint64) * np.uint64(TX_STEP)
+        op = (numbers % transaction_rows).astype(np.uint64) * np.uint64(2)
+        upto = LogOffset.aligned(int(tx[-1]), transaction_rows)
+        shares = _dealt(numbers, tx, transaction_rows, logs_count) if logs_count > 1 else None
+        yield Fragment(_batch(numbers, tx, op), after, upto, shares)
         after = upto
 
 
-def end_of(rows: pa.RecordBatch, row: int) -> LogOffset:
-    """The end of the transaction that a row belongs to; every transaction has as many rows as the first one."""
-    tx = rows.column("tx").to_numpy()
-    return LogOffset.aligned(int(tx[row]), int((tx == tx[0]).sum()))
-
-
-def make_logs(root: str, count: int) -> None:
+def make_logs(root: Path, count: int) -> None:
     """The folders of new logs 1, 2 .. without a sync for each, which would take longer than what is measured."""
     disk = _UnsyncedDisk(root)
-    disk.make_folder("logs")
-    for number in range(1, count + 1):
-        log_facts.write_log(disk, LogFacts(number, f"bench-{number}"))
-    disk.close()
+    with folder_of(disk):
+        for number in range(1, count + 1):
+            log_facts.write_log(disk, LogFacts(number, f"bench-{number}"))
 
 
-def open_logs(store: Store, count: int) -> None:
-    """Recover the new logs, so that what follows measures appends alone."""
-    for number in range(1, count + 1):
+def empty_logs(root: Path) -> None:
+    """Remove what was written and keep the folders: making ten thousand of them takes seconds."""
+    for pattern in ("journal/*", "logs/*/*.segment"):
+        for path in root.glob(pattern):
+            path.unlink()
+
+
+def open_store(disk: LocalDisk, clocks: Clocks, logs_count: int, options: StoreOptions | None = None) -> Store:
+    """A store that has opened the logs already, so that what follows is appends and flushes alone."""
+    store = Store(disk, clocks, options)
+    for number in range(1, logs_count + 1):
         store.marks(number)
+    return store
 
 
 class _UnsyncedDisk(LocalDisk):
@@ -91,9 +94,7 @@ class _UnsyncedDisk(LocalDisk):
         pass
 
 
-def _batch(numbers: Integers, transaction_rows: int) -> pa.RecordBatch:
-    tx = (numbers // transaction_rows + 1).astype(np.uint64) * np.uint64(TX_STEP)
-    op = (numbers % transaction_rows).astype(np.uint64) * np.uint64(2)
+def _batch(numbers: Integers, tx: Unsigned, op: Unsigned) -> pa.RecordBatch:
     kind = np.full(len(numbers), int(Kind.INSERT), dtype=np.uint8)
     picked = pa.array(numbers % POOL_ROWS)
     ids = pa.array(numbers).cast(pa.string())
@@ -102,20 +103,18 @@ def _batch(numbers: Integers, transaction_rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(tx), pa.array(op), pa.array(kind), absent, new], schema=SCHEMA)
 
 
-def _dealt(rows: pa.RecordBatch, start: int, logs_count: int) -> FragmentShares:
+def _dealt(numbers: Integers, tx: Unsigned, transaction_rows: int, logs_count: int) -> FragmentShares:
     """Row number n goes to log n modulo the count."""
-    logs = (start + np.arange(rows.num_rows)) % logs_count
-    order = np.argsort(logs, kind="stable")
-    touched, starts = np.unique(logs[order], return_index=True)
-    ends = np.append(starts[1:], rows.num_rows)
-    tx = rows.column("tx").to_numpy()
-    changes = int((tx == tx[0]).sum())
+    logs = numbers % logs_count
+    rows = np.argsort(logs, kind="stable")
+    touched, starts = np.unique(logs[rows], return_index=True)
+    ends = np.append(starts[1:], len(rows))
     return FragmentShares(
         logs=(touched + 1).tolist(),
-        rows=order,
+        rows=rows,
         ends=ends.tolist(),
         committed=(ends - starts).tolist(),
-        aligned=[LogOffset.aligned(one, changes) for one in tx[order[ends - 1]].tolist()],
+        aligned=[LogOffset.aligned(one, transaction_rows) for one in tx[rows[ends - 1]].tolist()],
     )
 
 

@@ -17,14 +17,12 @@ from storage.block import (
     BlockHeader,
     BlockKind,
     check_payload,
-    decode_batches,
-    encode_batches,
     encode_block,
-    padded,
 )
 from storage.errors import CorruptBlock, UnknownFormat
 from storage.limits import BLOCK_ALIGNMENT_BYTES, BLOCK_PAYLOAD_BYTES_MAX
 from storage.offset import BEFORE_ALL, OP_INFINITE, OP_MAX, TX_MAX, LogOffset
+from storage.parts import PART_ALIGNMENT, decode_batches, encode_batches, part_of
 
 offsets = st.builds(LogOffset, st.integers(0, TX_MAX), st.integers(0, OP_MAX) | st.just(OP_INFINITE))
 words = st.integers(0, 2**64 - 1)
@@ -40,7 +38,7 @@ headers = st.builds(
     aligned=offsets | st.just(BEFORE_ALL),
     wire_end=words,
     synced_before=words,
-    log=words,
+    log=st.integers(0, 2**32 - 1),
     written_at=words,
 )
 SMALL = BlockHeader(
@@ -60,13 +58,13 @@ SMALL = BlockHeader(
 PAYLOAD = b"a small payload"
 
 
-def block(header: BlockHeader, *payload: bytes) -> bytes:
-    return b"".join(encode_block(header, payload))
+def block(header: BlockHeader, *parts: bytes) -> bytes:
+    return b"".join(encode_block(header, [part_of(part) for part in parts]))
 
 
-def decode(data: bytes) -> tuple[BlockHeader, bytes]:
+def decode(data: bytes) -> tuple[BlockHeader, list[bytes]]:
     header = BlockHeader.decode(data)
-    return header, bytes(check_payload(header, data[HEADER_SIZE:]))
+    return header, [bytes(part) for part in check_payload(header, data[HEADER_SIZE:])]
 
 
 def with_header(data: bytes, position: int, new: bytes) -> bytes:
@@ -76,21 +74,24 @@ def with_header(data: bytes, position: int, new: bytes) -> bytes:
 
 
 @given(headers, st.lists(st.binary(max_size=300), max_size=3))
-def test_round_trip(header: BlockHeader, payload: list[bytes]) -> None:
-    data = block(header, *payload)
+def test_round_trip(header: BlockHeader, parts: list[bytes]) -> None:
+    data = block(header, *parts)
     found, content = decode(data)
-    assert content == b"".join(payload)
-    assert found == replace(header, payload_size=len(content), payload_crc=found.payload_crc)
+    assert content == parts
+    size = len(data) - HEADER_SIZE
+    assert found == replace(header, payload_size=size, parts=len(parts), table_crc=found.table_crc)
     assert found.size == len(data)
     assert len(data) % BLOCK_ALIGNMENT_BYTES == 0
-    assert len(data) < HEADER_SIZE + len(content) + BLOCK_ALIGNMENT_BYTES
+    assert len(data) <= HEADER_SIZE + sum(map(len, parts)) + (len(parts) + 1) * PART_ALIGNMENT + BLOCK_ALIGNMENT_BYTES
     assert decode(memoryview(data)) == (found, content)  # type: ignore[arg-type]  # readers have either
 
 
-@pytest.mark.parametrize(("size", "with_padding"), [(0, 0), (1, 128), (127, 128), (128, 128), (129, 256)])
-def test_padding(size: int, with_padding: int) -> None:
-    assert padded(size) == with_padding
-    assert len(block(SMALL, b"x" * size)) == HEADER_SIZE + with_padding
+@pytest.mark.parametrize(
+    ("sizes", "payload_size"),
+    [([], 0), ([0], 128), ([1], 128), ([64], 128), ([65], 256), ([1, 1], 256), ([64, 64], 256), ([65, 64], 256)],
+)
+def test_padding(sizes: list[int], payload_size: int) -> None:
+    assert len(block(SMALL, *[b"x" * size for size in sizes])) == HEADER_SIZE + payload_size
 
 
 def test_the_header_is_never_astride_two_sectors() -> None:
@@ -101,15 +102,15 @@ def test_the_header_is_never_astride_two_sectors() -> None:
 def test_the_bytes_are_those_of_version_1() -> None:
     # A changed layout needs another version: blocks on disk do not change with the program.
     assert block(SMALL, PAYLOAD)[: HEADER_SIZE - 8].hex(" ", 8) == (
-        "935348504c4f470a 0100010202000000 0f00000000000000 ffffffffffffffff 0000000000000000 0000000000000005 "
+        "935348504c4f470a 0100010202000000 8000000000000000 ffffffffffffffff 0000000000000000 0000000000000005 "
         "0000000000000000 0000000000000005 0000000000000002 0000000000000000 ffffffffffffffff e600000000000000 "
-        "0004000000000000 0700000000000000 00401e18240a0600"
+        "0004000000000000 0700000001000000 00401e18240a0600"
     )
 
 
-@pytest.mark.parametrize("payload", [b"", PAYLOAD, b"x" * 128], ids=["none", "padded", "full"])
-def test_every_flipped_bit_is_detected(payload: bytes) -> None:
-    data = block(SMALL, payload)
+@pytest.mark.parametrize("parts", [[], [PAYLOAD], [b"x" * 64], [PAYLOAD, b"", b"y" * 70]], ids=repr)
+def test_every_flipped_bit_is_detected(parts: list[bytes]) -> None:
+    data = block(SMALL, *parts)
     for bit in range(len(data) * 8):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -164,22 +165,23 @@ def test_unknown_kinds_and_flags_are_refused(position: int, value: int) -> None:
 def test_a_size_beyond_the_limit_is_damage() -> None:
     data = block(SMALL, PAYLOAD)
     for size in (BLOCK_PAYLOAD_BYTES_MAX + 1, 2**64 - 1):
-        with pytest.raises(CorruptBlock, match="above the limit"):
+        with pytest.raises(CorruptBlock, match="at most"):
             decode(with_header(data, 16, size.to_bytes(8, "little")))
 
 
 def test_the_payload_is_not_copied() -> None:
     data = block(SMALL, PAYLOAD)
     payload = memoryview(data)[HEADER_SIZE:]
-    assert check_payload(BlockHeader.decode(data), payload).obj is data
+    (part,) = check_payload(BlockHeader.decode(data), payload)
+    assert part.obj is data
 
 
 def test_damage_says_where() -> None:
     data = bytearray(block(SMALL, PAYLOAD))
-    data[HEADER_SIZE] ^= 1
+    data[HEADER_SIZE + PART_ALIGNMENT] ^= 1
     with pytest.raises(CorruptBlock) as found:
         decode(bytes(data))
-    assert found.value.facts == {"first": LogOffset(5, 0), "last": LogOffset(5, 2)}
+    assert found.value.facts == {"part_at": PART_ALIGNMENT}
 
 
 # The payload of rows.
@@ -190,20 +192,20 @@ BATCH = pa.RecordBatch.from_pydict({"text": ["one", None, ""], "number": [1, 2, 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4))
 def test_batches_round_trip(slices: list[tuple[int, int]]) -> None:
     batches = [BATCH.slice(start, length) for start, length in slices]
-    data = block(SMALL, *[bytes(encode_batches(batches))])
-    header = BlockHeader.decode(data)
-    found = decode_batches(check_payload(header, data[HEADER_SIZE:]))
+    data = b"".join(encode_block(SMALL, [encode_batches(batches)]))
+    (part,) = check_payload(BlockHeader.decode(data), data[HEADER_SIZE:])
+    found = decode_batches(part)
     assert [batch.to_pylist() for batch in found] == [batch.to_pylist() for batch in batches]
     assert all(batch.schema == BATCH.schema for batch in found)
 
 
 def test_batches_keep_their_payload_alive() -> None:
-    batches = decode_batches(memoryview(bytearray(encode_batches([BATCH]))))
+    batches = decode_batches(memoryview(bytearray(b"".join(encode_batches([BATCH]).buffers))))
     assert [row["text"] for row in batches[0].to_pylist()] == ["one", None, ""]
 
 
 def test_a_payload_that_is_no_stream_is_damage() -> None:
-    stream = bytes(encode_batches([BATCH]))
+    stream = b"".join(encode_batches([BATCH]).buffers)
 
     def decoded(data: bytes) -> list[Any] | None:
         try:

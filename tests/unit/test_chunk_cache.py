@@ -111,7 +111,7 @@ def wait_for_joined(cache: ChunkCache[str, str], count: int) -> None:
     timer = threading.Timer(PATIENCE_SECONDS, deadline.set)
     timer.start()
     while cache.joined < count:
-        assert not deadline.is_set()
+        assert not deadline.is_set(), f"{cache.joined} readers wait, not {count}"
     timer.cancel()
 
 
@@ -196,6 +196,22 @@ def test_what_is_dropped_while_it_is_made_is_not_kept() -> None:
         make.may_end.set()
         assert old.result() == "made"
     assert cache.get("key") == "new"
+
+
+def test_a_maker_of_what_was_dropped_leaves_the_next_maker_alone() -> None:
+    cache, make_old, make_new = ChunkCache[str, str](), Maker(), Maker(lambda: ("new", 1))
+    with ThreadPoolExecutor(3) as pool:
+        old = pool.submit(cache.get_or_make, "key", make_old)
+        assert make_old.began.wait(PATIENCE_SECONDS)
+        cache.drop(lambda _: True)
+        new = pool.submit(cache.get_or_make, "key", make_new)
+        assert make_new.began.wait(PATIENCE_SECONDS)
+        make_old.may_end.set()
+        assert old.result() == "made"
+        joined = pool.submit(cache.get_or_make, "key", never)
+        wait_for_joined(cache, 1)
+        make_new.may_end.set()
+        assert new.result() == joined.result() == cache.get("key") == "new"
 
 
 def test_a_size_below_zero_is_refused() -> None:

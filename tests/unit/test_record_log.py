@@ -86,14 +86,20 @@ def test_leftovers_are_removed(disk: MemoryDisk) -> None:
     assert disk.names("") == [FIRST]
 
 
-def test_a_torn_tail_is_cut_physically(disk: MemoryDisk) -> None:
+def test_a_torn_tail_is_left_behind(disk: MemoryDisk) -> None:
     RecordLog(disk, "log").append([b"a"])
-    size = disk.size(FIRST)
     disk.append(FIRST, [b"torn"])
     log = RecordLog(disk, "log")
-    assert disk.size(FIRST) == size
+    assert disk.names("") == [SECOND]
     log.append([b"b"])
     assert RecordLog(disk, "log").records == [b"a", b"b"]
+
+
+def test_opening_a_sound_log_writes_nothing(disk: MemoryDisk) -> None:
+    """So that a full disk can be opened."""
+    RecordLog(disk, "log").append([b"a"])
+    full = [Rule(operation, Fault(errno.ENOSPC), calls=None) for operation in ("create", "append", "sync", "rename")]
+    assert RecordLog(failing(disk, *full), "log").records == [b"a"]
 
 
 def test_a_record_that_no_mark_proves_is_written_again(disk: MemoryDisk) -> None:
@@ -107,7 +113,7 @@ def test_a_record_that_no_mark_proves_is_written_again(disk: MemoryDisk) -> None
 
 
 @pytest.mark.parametrize("appended", [0, 10, None])
-def test_after_a_failed_write_the_rest_is_cut(disk: MemoryDisk, appended: int | None) -> None:
+def test_after_a_failed_write_another_file_is_written(disk: MemoryDisk, appended: int | None) -> None:
     fault = Fault(errno.ENOSPC, happens=True, appended=appended)
     log = RecordLog(failing(disk, Rule("append", fault, path=FIRST, first=3)), "log")
     log.append([b"a"])
@@ -116,6 +122,7 @@ def test_after_a_failed_write_the_rest_is_cut(disk: MemoryDisk, appended: int | 
     assert raised.value.facts["errno"] == "ENOSPC"
     assert list(log.records) == [b"a"]
     log.append([b"c"])
+    assert disk.names("") == [SECOND]
     assert RecordLog(disk, "log").records == [b"a", b"c"]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from storage.offset import BEFORE_ALL, LogOffset
-from storage.watermark import Subscription, Watermark
+from storage.watermark import _LOCK, Subscription, Watermark
 
 PATIENCE_SECONDS = 30.0
 
@@ -161,6 +161,20 @@ def test_a_wait_ends_with_its_time(timeout: float) -> None:
     assert watermark.wait_above(5, timeout) is None
     assert watermark.wait_above(4, timeout) == 5
     assert watermark._waiters is None
+
+
+def test_a_wait_whose_time_ends_while_it_is_woken_has_the_value() -> None:
+    watermark = Watermark(0)
+    woken: list[Subscription[int]] = []
+    with ThreadPoolExecutor(1) as pool:
+        while not woken:  # until the wait is in the list when we look
+            wait = pool.submit(watermark.wait_above, 0, 0.01)
+            while not wait.done() and not woken:
+                with _LOCK:
+                    woken = watermark._take_below(1)
+        threading.Event().wait(0.03)  # nobody sets it: the other wait's time ends, and it finds itself taken
+        woken[0]._call(1)
+        assert wait.result(PATIENCE_SECONDS) == 1
 
 
 def test_closing_ends_every_wait() -> None:
