@@ -12,7 +12,7 @@ import pyarrow as pa
 from storage import layout
 from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
-from storage.errors import Misuse, from_os_error
+from storage.errors import LogFault, Misuse, from_os_error
 from storage.file_write import FileWrite
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.parts import Part, encode_batches
@@ -28,6 +28,8 @@ class Base:
     path: str
     chunks: list[BlockRef] = field(default_factory=list)
     end: BlockHeader | None = None
+    damage: LogFault | None = None
+    """What lies where the next chunk or the end mark should be."""
 
     @property
     def is_complete(self) -> bool:
@@ -56,7 +58,9 @@ class Base:
         """Look for what was written since; a base that is complete does not change."""
         if self.end is None:
             start = self.chunks[-1].end if self.chunks else 0
-            for ref in scan(disk, self.path, start=start).refs:
+            found = scan(disk, self.path, start=start)
+            self.damage = found.damage
+            for ref in found.refs:
                 if ref.header.kind is BlockKind.BASE_END:
                     self.end = ref.header
                 else:

@@ -18,6 +18,7 @@ from storage.errors import from_os_error
 from storage.file_write import Block
 from storage.fold import FoldedUpdates, fold_updates, merge_ledgers
 from storage.layout import SegmentName, segment_path
+from storage.log_facts import LogFacts
 from storage.offset import LogOffset
 from storage.parts import encode_batches
 from storage.replaced_file import write_whole
@@ -29,18 +30,27 @@ from storage.store import Store
 logger = logging.getLogger(__name__)
 
 
-def compact(store: Store, log: int, *, now: int) -> Segment | None:
+@dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """What a test or an operator may change; the reasons of the defaults are in `storage/limits.py`."""
+
+    segments_kept: int = limits.COMPACTION_SEGMENTS_KEPT
+    bytes_max: int = limits.COMPACTION_BYTES_MAX
+    block_bytes: int = limits.FLUSH_LOG_BYTES
+
+
+def compact(store: Store, log: int, *, now: int, options: CompactionOptions | None = None) -> Segment | None:
     """Fold the oldest segments of a log. None if there is nothing to gain. `now`: microseconds since 1970."""
+    options = options or CompactionOptions()
     with store.lock:
         opened = store.log(log)
-        chosen = _choose(opened.files, opened.state.durable, leases.held_from(store.disk, log, now=now))
-        key_columns = opened.facts.key_columns
-    if not chosen or not key_columns:
+        chosen = _choose(opened.files, opened.state.durable, leases.held_from(store.disk, log, now=now), options)
+    if not chosen or not opened.facts.key_columns:
         return None
     try:
         for segment in chosen:
             segment.load(store.disk)
-        compacted = _write(store.disk, log, chosen, key_columns, now)
+        compacted = _write(store.disk, chosen, opened.facts, options, now)
         if compacted is None:
             return None
         with store.lock:
@@ -72,25 +82,27 @@ def may_cut_at(ledger: pa.RecordBatch, offset: LogOffset) -> bool:
     return not any(begin <= offset < end for begin, end in zip(begins, ends, strict=True))
 
 
-def _choose(files: LogFiles, durable: LogOffset, held: LogOffset | None) -> list[Segment]:
+def _choose(files: LogFiles, durable: LogOffset, held: LogOffset | None, options: CompactionOptions) -> list[Segment]:
     """The oldest segments that may be folded, up to the size that fits into memory."""
-    candidates = files.segments[: -limits.COMPACTION_SEGMENTS_KEPT]
+    candidates = files.segments[: max(0, len(files.segments) - options.segments_kept)]
     chosen: list[Segment] = []
     size = 0
     for segment, following in zip(candidates, files.segments[1:], strict=False):
         # All of a segment's rows are below the first row of the one that follows.
         is_free = held is None or following.first <= held
         size += segment.size
-        if not is_free or following.first > durable or (chosen and size > limits.COMPACTION_BYTES_MAX):
+        if not is_free or following.first > durable or (chosen and size > options.bytes_max):
             break
         chosen.append(segment)
     only_one_again = len(chosen) == 1 and chosen[0].name.generation > 0
     return [] if only_one_again else chosen
 
 
-def _write(disk: Disk, log: int, chosen: Sequence[Segment], key_columns: Sequence[str], now: int) -> Segment | None:
+def _write(
+    disk: Disk, chosen: Sequence[Segment], facts: LogFacts, options: CompactionOptions, now: int
+) -> Segment | None:
     runs = list(_runs(disk, chosen))
-    folded = [fold_updates(run.batches, key_columns) for run in runs]
+    folded = [fold_updates(run.batches, facts.key_columns) for run in runs]
     if len(chosen) == 1 and not any(one.ledger.num_rows for one in folded):
         return None  # a copy of one segment would gain nothing
     old_ledgers = [old for segment in chosen for old in _ledgers(disk, segment)]
@@ -105,9 +117,9 @@ def _write(disk: Disk, log: int, chosen: Sequence[Segment], key_columns: Sequenc
     )
     pairs = [(run.after_gap, one) for run, one in zip(runs, folded, strict=True)]
     name = SegmentName(chosen[0].first, chosen[-1].last, 1 + max(segment.name.generation for segment in chosen))
-    path = segment_path(log, name)
+    path = segment_path(facts.log, name)
     segment = Segment(name, path, loaded=True, closed=True)
-    segment.add(write_whole(disk, path, list(_blocks(head, pairs, ledger))))
+    segment.add(write_whole(disk, path, list(_blocks(head, pairs, ledger, options.block_bytes))))
     return segment
 
 
@@ -139,7 +151,9 @@ def _runs(disk: Disk, chosen: Sequence[Segment]) -> Iterator[_Run]:
         yield run
 
 
-def _blocks(head: BlockHeader, folded: Sequence[tuple[bool, FoldedUpdates]], ledger: pa.RecordBatch) -> Iterator[Block]:
+def _blocks(
+    head: BlockHeader, folded: Sequence[tuple[bool, FoldedUpdates]], ledger: pa.RecordBatch, block_bytes: int
+) -> Iterator[Block]:
     """The ledger, then the rows in blocks of the usual size. `head`: where the range begins, and what it claims."""
     at = head.previous
     head = replace(head, kind=BlockKind.LEDGER, flags=BlockFlag.NONE, rows=ledger.num_rows, first=at, last=at)
@@ -147,7 +161,7 @@ def _blocks(head: BlockHeader, folded: Sequence[tuple[bool, FoldedUpdates]], led
     previous, wire_end = at, head.wire_end
     for after_gap, one in folded:
         flags = BlockFlag.GAP if after_gap else BlockFlag.NONE
-        for batch in _slices(one.batches):
+        for batch in _slices(one.batches, block_bytes):
             wire_end += int(wire_sizes(batch).sum())
             header = replace(
                 head,
@@ -163,10 +177,10 @@ def _blocks(head: BlockHeader, folded: Sequence[tuple[bool, FoldedUpdates]], led
             previous, flags = header.last, BlockFlag.NONE
 
 
-def _slices(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _slices(batches: Sequence[pa.RecordBatch], block_bytes: int) -> Iterator[pa.RecordBatch]:
     """Blocks of about the size that a flush of one log has."""
     for batch in combine(list(batches)):
-        rows = max(1, batch.num_rows * limits.FLUSH_LOG_BYTES // max(1, batch.nbytes))
+        rows = max(1, batch.num_rows * block_bytes // max(1, batch.nbytes))
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
 

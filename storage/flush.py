@@ -4,6 +4,7 @@
 to each file is noted in the job; the store draws the consequences when the job has ended.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ from storage.segment_write import SegmentWrite
 from storage.segments import LogFiles
 from storage.shape_log import Drained, ShapeLog
 from storage.write_buffer import Trigger
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,11 @@ def logs_to_move(index: JournalIndex, oldest: JournalFile, find: Callable[[int],
     for number in index.logs_in(oldest.number):
         if found == JOURNAL_LOGS_PER_FLUSH:
             return
-        log = find(number)
+        try:
+            log = find(number)
+        except (OSError, StorageError) as error:
+            logger.warning("log %d stays in the journal: %s", number, error)
+            continue
         if log is None:
             index.drop(number)
             continue

@@ -31,6 +31,7 @@ class FlushOptions:
     """What a test or an operator may change; the reasons of the defaults are in `storage/limits.py`."""
 
     own_segment_bytes: int = limits.OWN_SEGMENT_FLUSH_BYTES
+    segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
     journal_bytes_max: int = limits.JOURNAL_BYTES_MAX
     journal_file_bytes_max: int = limits.JOURNAL_FILE_BYTES_MAX
     fault_retry_seconds: float = limits.FAULT_RETRY_SECONDS

@@ -90,9 +90,7 @@ class FolderReader:
             self._look_at_journal()
             shares = self._journal.shares_of(log)
             files = LogFiles(log, self._look_at_segments(log), list_bases(self._disk, log))
-            if files.segments:
-                self._look_at(files.segments[-1])
-            visible = _upper(files, shares)
+            visible = self._upper(files, shares)
             base = files.base
             return LogView(
                 log=log,
@@ -114,6 +112,8 @@ class FolderReader:
             for ref in refs:
                 if ref.header.rows:
                     yield self._cache.piece(ref, ReadSource.SEGMENT)
+            if segment.damage is not None:
+                raise segment.damage
         for share in shares:
             if share.entry.rows:
                 yield self._cache.share_piece(share)
@@ -139,22 +139,29 @@ class FolderReader:
         living, _ = list_segments(self._disk, log)
         return [self._segments.setdefault(segment.path, segment) for segment in living]
 
+    def _upper(self, files: LogFiles, shares: list[JournalShare]) -> LogOffset:
+        """The greatest claim on disk: the newest header's, since none claims less than one before it."""
+        claims = [aligned_of(shares) or SNAPSHOT_END, files.base.floor if files.base else SNAPSHOT_END]
+        for segment in reversed(files.segments):
+            self._look_at(segment)
+            if segment.refs:
+                claims.append(segment.refs[-1].header.aligned)
+                break
+        return max(claims)
+
     def _look_at(self, segment: Segment) -> None:
         """Find the blocks that were added since; start again if the last one known is not there any more."""
         if segment.refs and not self._is_there(segment.refs[-1]):
             segment.refs, segment.size = [], 0
         if not (segment.loaded and segment.name.generation):
-            segment.add(scan(self._disk, segment.path, start=segment.size).refs)
+            found = scan(self._disk, segment.path, start=segment.size)
+            segment.add(found.refs)
+            segment.damage = found.damage
             segment.loaded = True
 
     def _is_there(self, ref: BlockRef) -> bool:
         """Whether the block at this place is still this one: a failed write is cut off, and another takes its place."""
         return self._disk.read(ref.path, ref.position, HEADER_SIZE) == ref.header.encode()
-
-
-def _upper(files: LogFiles, shares: list[JournalShare]) -> LogOffset:
-    tail = files.tail().aligned if not files.segments or files.segments[-1].refs else SNAPSHOT_END
-    return max(tail, aligned_of(shares) or SNAPSHOT_END)
 
 
 def _is_being_written(path: str, end: int, why: str) -> None:

@@ -187,6 +187,8 @@ def load_blocks(
 ) -> None:
     """Read what is new in a journal file since `file.size`."""
     found = scan(disk, file.path, start=file.size, confirmed_tx=confirmed_tx)
+    if found.damage is not None:
+        raise found.damage
     for ref in found.refs:
         if ref.header.kind is not BlockKind.JOURNAL:
             raise CorruptBlock("a journal holds a block of another kind", path=ref.path, position=ref.position)

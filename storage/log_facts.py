@@ -7,7 +7,7 @@ import orjson
 
 from storage import layout
 from storage.disk import Disk
-from storage.errors import UnknownFormat, UnknownLog
+from storage.errors import FileVanished, UnknownFormat, UnknownLog
 from storage.limits import CHUNK_WIRE_BYTES
 from storage.shape_log import Mode
 
@@ -64,11 +64,13 @@ def write_log(disk: Disk, facts: LogFacts) -> None:
 
 
 def read_log(disk: Disk, log: int) -> LogFacts:
-    """The facts of a log; raises `UnknownLog` if there is none."""
+    """The facts of a log; raises `UnknownLog` if there is none, `FileVanished` if there is a log without them."""
     path = layout.log_facts(log)
     try:
         return LogFacts.decode(disk.read(path, 0, disk.size(path)), path)
     except (FileNotFoundError, NotADirectoryError):
+        if disk.exists(layout.log_folder(log)):
+            raise FileVanished("the folder of a log is there without its facts", path=path) from None
         raise UnknownLog(f"there is no log {log}") from None
 
 

@@ -7,6 +7,7 @@ from storage import log_facts, recovery
 from storage.disk import Disk
 from storage.errors import UnknownLog
 from storage.journal import JournalIndex
+from storage.limits import SEGMENT_BYTES_MAX
 from storage.log_facts import LogFacts
 from storage.segments import LogFiles
 from storage.shape_log import Recovered, ShapeLog
@@ -24,10 +25,11 @@ class OpenLog:
 class OpenLogs:
     """The open logs by number. Whoever calls holds the store's lock."""
 
-    def __init__(self, disk: Disk, confirmed_tx: int) -> None:
+    def __init__(self, disk: Disk, confirmed_tx: int, segment_bytes_max: int = SEGMENT_BYTES_MAX) -> None:
         self.disk = disk
         self.index = JournalIndex()
         self._confirmed_tx = confirmed_tx
+        self._segment_bytes_max = segment_bytes_max
         self._open: dict[int, OpenLog] = {}
 
     def __len__(self) -> int:
@@ -43,6 +45,7 @@ class OpenLogs:
             facts = log_facts.read_log(self.disk, log)
             opened = recovery.open_log(self.disk, log, self.index, confirmed_tx=self._confirmed_tx)
             found = self._add(facts, opened.files, opened.recovered)
+            found.state.fault = opened.fault
         return found
 
     def peek(self, log: int) -> OpenLog | None:
@@ -67,6 +70,7 @@ class OpenLogs:
         return self._open.pop(log, None)
 
     def _add(self, facts: LogFacts, files: LogFiles, recovered: Recovered) -> OpenLog:
+        files.segment_bytes_max = self._segment_bytes_max
         found = OpenLog(facts, ShapeLog(facts.log, facts.handle, facts.mode, recovered), files)
         self._open[facts.log] = found
         return found

@@ -60,6 +60,8 @@ class LogView:
     retired: LogOffset
     """The last row of the log that only the base has, if nothing else is left of it."""
     pieces: Iterable[Piece]
+    fault: LogFault | None = None
+    """Why nothing more will come: told to whoever has read all there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class _Reading:
                 limited = self._is_full or self._add(piece)
                 if limited:
                     break
+            if self._view.fault is not None and not limited:
+                raise self._view.fault
         except LogFault:
             if not self._rows:
                 raise

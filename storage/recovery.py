@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from storage import layout
 from storage.bases import list_bases
 from storage.disk import Disk
-from storage.errors import Hole, from_os_error
+from storage.errors import Hole, LogFault, from_os_error
 from storage.file_write import FileWrite
 from storage.journal import JournalIndex, JournalShare, aligned_of, load_journal
 from storage.journal_write import JournalCopy
@@ -30,6 +30,8 @@ class OpenedLog:
 
     files: LogFiles
     recovered: Recovered
+    fault: LogFault | None
+    """Why it can be read up to there and takes no more rows."""
 
 
 def recover_journal(disk: Disk, index: JournalIndex, *, confirmed_tx: int, written_at: int) -> None:
@@ -102,38 +104,50 @@ def open_log(disk: Disk, log: int, index: JournalIndex, *, confirmed_tx: int) ->
 def _open_log(disk: Disk, log: int, index: JournalIndex, confirmed_tx: int) -> OpenedLog:
     segments, dead = list_segments(disk, log)
     bases = list_bases(disk, log)
-    _remove_leftovers(disk, log, [*dead, *(base.path for base in bases if not base.is_complete)])
+    unfinished = [base.path for base in bases if not base.is_complete and base.damage is None]
+    _remove_leftovers(disk, log, [*dead, *unfinished])
     files = LogFiles(log, segments, [base for base in bases if base.is_complete])
-    shares = index.shares_of(log)
-    _cut_tail(disk, files, aligned_of(shares), confirmed_tx)
-    tail = files.tail()
-    index.drop_covered(log, tail.last, tail.aligned)
-    last, aligned, wire_end = tail
-    for share in index.shares_of(log):
-        entry = share.entry
-        if entry.previous != last:
-            raise Hole(f"the journal goes on after {entry.previous}, the segments end at {last}", log=log)
-        last, wire_end = entry.last, entry.wire_end
-        aligned = max(aligned, entry.aligned)
-    return OpenedLog(files, Recovered(last=last, durable=aligned, wire_end=wire_end))
+    fault = next((base.damage for base in bases if base.damage is not None), None)
+    fault = fault or _cut_tail(disk, files, aligned_of(index.shares_of(log)), confirmed_tx)
+    last, aligned, wire_end = files.tail()
+    if fault is None:
+        index.drop_covered(log, last, aligned)
+        for share in index.shares_of(log):
+            entry = share.entry
+            if entry.previous != last:
+                fault = Hole(f"the journal goes on after {entry.previous}, the segments end at {last}", log=log)
+                break
+            last, wire_end = entry.last, entry.wire_end
+            aligned = max(aligned, entry.aligned)
+    return OpenedLog(files, Recovered(last=last, durable=aligned, wire_end=wire_end), fault)
 
 
-def _cut_tail(disk: Disk, files: LogFiles, journal_aligned: LogOffset | None, confirmed_tx: int) -> None:
-    """Cut the torn tail of the last live segment, and open rows over as many segments as it takes."""
+def _cut_tail(disk: Disk, files: LogFiles, journal_aligned: LogOffset | None, confirmed_tx: int) -> LogFault | None:
+    """Cut the torn tail of the last live segment, and open rows over as many segments as it takes.
+
+    Where there is damage, nothing is cut: it is returned, and the files that are left end with the last whole block.
+    """
     if files.segments:
         _load_last(disk, files.segments[-1], confirmed_tx)
+    damage = None
     while files.segments:
         segment = files.segments[-1]
         segment.load(disk)
-        if segment.refs:
+        damage = damage or segment.damage
+        if damage is not None:
+            if segment.refs:
+                return damage
+        elif segment.refs:
             claimed = segment.refs[-1].header.aligned
-            aligned = claimed if journal_aligned is None else max(claimed, journal_aligned)
-            if cut_above(disk, segment, aligned):
-                return
-        logger.info("removing %s: it holds no committed row", segment.path)
-        disk.remove(segment.path)
-        disk.sync_folder(layout.log_folder(files.log))
+            if cut_above(disk, segment, claimed if journal_aligned is None else max(claimed, journal_aligned)):
+                return None
+        else:
+            logger.info("removing %s: it holds no whole block", segment.path)
+        if damage is None:
+            disk.remove(segment.path)
+            disk.sync_folder(layout.log_folder(files.log))
         files.segments.pop()
+    return damage
 
 
 def _load_last(disk: Disk, segment: Segment, confirmed_tx: int) -> None:
@@ -143,6 +157,7 @@ def _load_last(disk: Disk, segment: Segment, confirmed_tx: int) -> None:
         disk.truncate(segment.path, found.end)
         disk.sync(segment.path)
     segment.add(found.refs)
+    segment.damage = found.damage
     segment.loaded = True
 
 

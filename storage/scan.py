@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from storage.block import HEADER_SIZE, BlockHeader, check_payload
 from storage.disk import Disk
-from storage.errors import CorruptBlock, UnknownFormat
+from storage.errors import CorruptBlock, LogFault, UnknownFormat
 from storage.limits import BLOCK_ALIGNMENT_BYTES
 from storage.parts import check_part, decode_batches, decode_table, table_size
 
@@ -44,45 +44,48 @@ class Scan:
     end: int
     """Bytes up to here are whole blocks."""
     torn: str | None
-    """What follows `end`, if anything does."""
+    """What a power cut left behind them, to be cut off."""
+    damage: LogFault | None
+    """What lies behind them if no power cut can have left it. Nothing is cut then."""
 
 
 def scan(disk: Disk, path: str, *, start: int = 0, confirmed_tx: int = 0) -> Scan:
-    """All whole blocks from `start`. Raises `CorruptBlock` for damage to what was durable.
+    """All whole blocks from `start`, and the verdict on what follows them.
 
     `confirmed_tx`: rows of transactions below it were confirmed to Postgres, so they must be there.
     """
-    refs, torn = _hop(disk, path, start)
+    refs, torn, damage = _hop(disk, path, start)
     proven = max((ref.header.synced_before for ref in refs), default=0)
     for index, ref in enumerate(refs):
         if ref.position < proven:
             continue  # synced before a later block was written: the payload is checked when it is read
         problem = _payload_problem(disk, ref)
         if problem is not None:
-            torn = problem
-            refs = _without_tail(refs, index, confirmed_tx)
+            refs = refs[:index]
+            torn, damage = _verdict(ref, problem, confirmed_tx)
             break
     end = refs[-1].end if refs else start
-    return Scan(refs, end, torn)
+    return Scan(refs, end, torn, damage)
 
 
-def _hop(disk: Disk, path: str, position: int) -> tuple[list[BlockRef], str | None]:
-    """From header to header. The reason is None at a clean end of the file."""
+def _hop(disk: Disk, path: str, position: int) -> tuple[list[BlockRef], str | None, LogFault | None]:
+    """From header to header, with what ended the walk: nothing at a clean end of the file."""
     refs: list[BlockRef] = []
     while True:
         data = disk.read(path, position, HEADER_SIZE)
         if not data:
-            return refs, None
+            return refs, None, None
         if len(data) < HEADER_SIZE:
-            return refs, "a header cut short"
+            return refs, "a header cut short", None
         if data == _ZERO_HEADER:
-            _refuse_if_synced(disk, path, position)
-            return refs, "zeros where a header should be"
+            if _was_synced(disk, path, position):
+                return refs, None, CorruptBlock("zeros where a synced block was", path=path, position=position)
+            return refs, "zeros where a header should be", None
         try:
             header = BlockHeader.decode(data)
         except (CorruptBlock, UnknownFormat) as error:
             # A header lies within one sector, so a power cut leaves it whole or zero: this is damage.
-            raise type(error)(error.message, path=path, position=position, **error.facts) from None
+            return refs, None, type(error)(error.message, path=path, position=position, **error.facts)
         refs.append(BlockRef(path, position, header))
         position += header.size
 
@@ -95,32 +98,28 @@ def _payload_problem(disk: Disk, ref: BlockRef) -> str | None:
     return None
 
 
-def _without_tail(refs: list[BlockRef], index: int, confirmed_tx: int) -> list[BlockRef]:
-    """Drop a damaged block and all after it; they were written together and never synced."""
-    bad = refs[index].header
-    if bad.rows and bad.first.tx < confirmed_tx:
-        raise CorruptBlock(
-            "a block that was confirmed to Postgres is damaged",
-            path=refs[index].path,
-            position=refs[index].position,
-            first=bad.first,
-        )
-    return refs[:index]
+def _verdict(ref: BlockRef, problem: str, confirmed_tx: int) -> tuple[str | None, LogFault | None]:
+    """On a block whose payload is not what was written, and that no later header proves to have been synced."""
+    header = ref.header
+    if header.rows and header.first.tx < confirmed_tx:
+        reason = f"a block that was confirmed to Postgres is damaged: {problem}"
+        return None, CorruptBlock(reason, path=ref.path, position=ref.position, first=header.first)
+    return problem, None
 
 
-def _refuse_if_synced(disk: Disk, path: str, position: int) -> None:
-    """Zeros are a torn tail, unless a header behind them proves that this place had been synced."""
+def _was_synced(disk: Disk, path: str, position: int) -> bool:
+    """Whether a header behind the zeros at a position proves that the place had been synced."""
     size = disk.size(path)
     for start in range(position, size, _PROBE_BYTES):
         data = disk.read(path, start, _PROBE_BYTES + HEADER_SIZE)
         for step in range(0, min(len(data), _PROBE_BYTES), BLOCK_ALIGNMENT_BYTES):
-            candidate = data[step : step + HEADER_SIZE]
             try:
-                header = BlockHeader.decode(candidate) if len(candidate) == HEADER_SIZE else None
+                header = BlockHeader.decode(data[step : step + HEADER_SIZE])
             except (CorruptBlock, UnknownFormat):
                 continue
-            if header is not None and header.synced_before > position:
-                raise CorruptBlock("zeros where a synced block was", path=path, position=position)
+            if header.synced_before > position:
+                return True
+    return False
 
 
 def read_parts(disk: Disk, ref: BlockRef) -> list[memoryview]:

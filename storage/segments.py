@@ -15,6 +15,7 @@ from storage import layout
 from storage.bases import Base
 from storage.block import BlockKind
 from storage.disk import Disk
+from storage.errors import CorruptBlock, LogFault
 from storage.layout import SegmentName
 from storage.limits import SEGMENT_BYTES_MAX
 from storage.offset import SNAPSHOT_END, LogOffset
@@ -35,6 +36,8 @@ class Segment:
     ledger: BlockRef | None = None
     """The ranges that a compaction folded, in a compacted segment."""
     loaded: bool = False
+    damage: LogFault | None = None
+    """What lies behind the blocks, if it is not the end of the file: readers come so far and no further."""
     closed: bool = False
     """Never appended to again: full, compacted, or a sync of it failed."""
 
@@ -47,9 +50,9 @@ class Segment:
         """Its last row. Only of a loaded segment that has blocks."""
         return self.refs[-1].header.last
 
-    @property
-    def takes_more(self) -> bool:
-        return not self.closed and self.name.generation == 0 and self.size < SEGMENT_BYTES_MAX
+    def takes_more(self, bytes_max: int) -> bool:
+        """Whether the next block goes to this file, if files are to be of about `bytes_max`."""
+        return not self.closed and self.damage is None and self.name.generation == 0 and self.size < bytes_max
 
     def add(self, refs: Sequence[BlockRef]) -> None:
         """Blocks that were found or written."""
@@ -61,11 +64,18 @@ class Segment:
             self.size = max(self.size, ref.end)
 
     def load(self, disk: Disk) -> None:
-        """Find the blocks, once. A closed segment was synced whole, so a torn tail in it would be damage."""
+        """Find the blocks, once. A closed segment was synced whole, so a torn tail in it would be damage.
+
+        Threads that do so at the same time find the same, and none of them sees less than all of it.
+        """
         if not self.loaded:
-            found = scan(disk, self.path)
-            self.refs = []
-            self.add(found.refs)
+            scanned = scan(disk, self.path)
+            found = Segment(self.name, self.path)
+            found.add(scanned.refs)
+            self.refs, self.ledger, self.size = found.refs, found.ledger, found.size
+            self.damage = scanned.damage
+            if scanned.torn is not None:
+                self.damage = CorruptBlock(f"a closed segment ends in {scanned.torn}", path=self.path)
             self.loaded = True
 
 
@@ -108,10 +118,11 @@ class LogFiles:
         self.segments = segments
         self.bases = bases
         self.repairs: list[Repair] = []
+        self.segment_bytes_max = SEGMENT_BYTES_MAX
 
     def target(self, first: LogOffset) -> Segment:
         """The segment for a block that starts with this row: the last one, or a new one."""
-        if self.segments and self.segments[-1].takes_more:
+        if self.takes_commits:
             return self.segments[-1]
         name = SegmentName(first, None, 0)
         return Segment(name, layout.segment_path(self.log, name), loaded=True)
@@ -119,7 +130,7 @@ class LogFiles:
     @property
     def takes_commits(self) -> bool:
         """Whether a commit without rows has a segment to go to; it cannot name a new one."""
-        return bool(self.segments) and self.segments[-1].takes_more
+        return bool(self.segments) and self.segments[-1].takes_more(self.segment_bytes_max)
 
     @property
     def base(self) -> Base | None:

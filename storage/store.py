@@ -19,7 +19,7 @@ from storage import layout, limits, log_facts, recovery
 from storage.bases import BaseWriter
 from storage.clocks import Clocks
 from storage.disk import Disk
-from storage.errors import Misuse, SharedDiskFault, UnknownLog, from_os_error
+from storage.errors import Misuse, SharedDiskFault, StorageError, UnknownLog, from_os_error
 from storage.flush import Flushed, FlushJob
 from storage.flush_control import FlushControl, FlushOptions
 from storage.incoming import FragmentShares, source_of
@@ -60,7 +60,7 @@ class Store:
         """Held from the begin of a flush to its end by those who flush in one step; taken before `lock`."""
         self.flush_wanted = threading.Event()
         """Set when a flush has become due, or will be after a while."""
-        self.logs = OpenLogs(disk, confirmed_tx)
+        self.logs = OpenLogs(disk, confirmed_tx, options.flush.segment_bytes_max)
         self._clocks = clocks
         self._buffer = WriteBuffer(options.buffer)
         self._control = FlushControl(self.logs, self._buffer, self.metrics, options.flush)
@@ -206,7 +206,11 @@ class Store:
         """Settle a job that has run. Returns which logs are durable further than before; readers are woken."""
         with self.lock:
             flushed = self._control.end(job, self._clocks.monotonic())
-            self._finish_removals()
+            try:
+                self._finish_removals()
+            except StorageError:
+                # What is durable must be told, whatever becomes of files that nobody wants; they go next time.
+                logger.exception("the files of a removed log are still there")
             self._room.notify_all()
         if self._marks:
             for one in flushed:
@@ -267,11 +271,12 @@ class Store:
         """Why writing pauses, if it does."""
         return self._control.fault
 
-    def wait_for_room(self, size: int, timeout_seconds: float) -> bool:
-        """Wait until a table of that many bytes would be taken; False when the time is up. Stop reading the source."""
+    def wait_for_room(self, size: int, timeout_seconds: float, *, log: int | None = None) -> bool:
+        """Wait until a table of that many bytes would be taken (by this log); False when the time is up."""
         with self.lock:
+            state = None if log is None else self.log(log).state
             wait = min(timeout_seconds, limits.WAIT_SECONDS_MAX)
-            return self._room.wait_for(lambda: not self._buffer.is_full_for(size), wait)
+            return self._room.wait_for(lambda: self._buffer.has_room(size, state), wait)
 
     def gauges(self) -> dict[Metric, float]:
         """What is measured when somebody looks."""
@@ -339,6 +344,7 @@ class Store:
         return cut
 
     def _finish_removals(self) -> None:
+        """Remove the files of logs that were dropped; raises what the disk says, and can be called again."""
         for log in sorted(self._removing):
             opened = self.logs.forget(log)
             if opened is not None:

@@ -81,6 +81,7 @@ class StoreReader:
                 base=None if base is None else base.number,
                 floor=SNAPSHOT_END if base is None else base.floor,
                 retired=SNAPSHOT_END if base is None else base.last,
+                fault=opened.state.fault,
                 pieces=self._pieces(segments, shares, memory, wire_start),
             )
 
@@ -97,6 +98,8 @@ class StoreReader:
             for ref in segment.refs if refs is None else refs:
                 if ref.header.rows:
                     yield self._cache.piece(ref, ReadSource.SEGMENT)
+            if segment.damage is not None:
+                raise segment.damage
         for share in shares:
             if share.entry.rows:
                 yield self._cache.share_piece(share)

@@ -61,17 +61,17 @@ class WriteBuffer:
     def admit(self, log: ShapeLog, share_size: int, source_size: int) -> None:
         """Raise `BufferFull` unless the rows fit; a single append larger than a bound is let in when alone."""
         options = self.options
-        if log.pending_size and log.pending_size + share_size > options.log_bytes_max:
+        if self._is_log_full(log, share_size):
             raise BufferFull(
                 f"log {log.number} holds {log.pending_size} bytes of at most {options.log_bytes_max}",
                 handle=log.handle,
             )
-        if self.size and self.size + source_size > options.bytes_max:
+        if self._is_full(source_size):
             raise BufferFull(f"all logs hold {self.size} bytes of at most {options.bytes_max}")
 
-    def is_full_for(self, source_size: int) -> bool:
-        """Whether an append of a source of that size would be refused."""
-        return bool(self.size) and self.size + source_size > self.options.bytes_max
+    def has_room(self, size: int, log: ShapeLog | None) -> bool:
+        """Whether an append of that many bytes would be taken."""
+        return not self._is_full(size) and (log is None or not self._is_log_full(log, size))
 
     def hold(self, log: ShapeLog, share: Share) -> None:
         """A log took a share."""
@@ -99,6 +99,12 @@ class WriteBuffer:
         """Whether something became due, or the first row came, since this was last asked."""
         has_news, self._has_news = self._has_news or self.size >= self.options.bytes_max, False
         return has_news
+
+    def _is_full(self, size: int) -> bool:
+        return self.size > 0 and self.size + size > self.options.bytes_max
+
+    def _is_log_full(self, log: ShapeLog, size: int) -> bool:
+        return log.pending_size > 0 and log.pending_size + size > self.options.log_bytes_max
 
     def _trigger_of(self, log: ShapeLog) -> Trigger | None:
         if log.owes_commit_block:
