@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.offset import LogOffset
-from storage.rows import ABSENT, KIND, NEW, OP, TX, Kind, row_schema
+from storage.rows import TX, Integers, Kind, row_schema
 
 SEED: Final = 2026
 """Chosen once: every run of the demo tells the same story."""
@@ -114,7 +114,7 @@ class Round:
 @functools.lru_cache(maxsize=8)  # as many as are looked at together: by the writer, and by checks of three tables
 def round_of(number: int) -> Round:
     """Make a round."""
-    transactions = [*_small_transactions(number), _large_transaction(number)]
+    transactions = [*_small_transactions(number), _order(number, SMALL)]
     columns: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
     for index, changes in enumerate(transactions):
         tx = tx_of(number * ROUND + index)
@@ -128,33 +128,22 @@ _Change = tuple[str, Kind, tuple[str | None, ...]]
 
 
 def _small_transactions(number: int) -> Iterator[list[_Change]]:
-    deeds = _deeds(number)
-    chance = np.random.default_rng([SEED, number, 1])
-    earlier = [] if number == 0 else [int(slot) for slot in np.flatnonzero(_deeds(number - 1) == Deed.ORDER)]
-    chance.shuffle(earlier)
-    for slot in range(SMALL):
-        deed = Deed(deeds[slot])
-        if deed in (Deed.SHIP, Deed.CANCEL) and not earlier:
-            deed = Deed.ORDER if number else Deed.SIGN_UP
-            yield [_sign_up(number, slot)]  # nothing is left to ship: one more customer came instead
-        elif deed is Deed.SIGN_UP:
-            yield [_sign_up(number, slot)]
-        elif deed is Deed.ORDER:
+    earlier = [] if number == 0 else np.flatnonzero(_deeds(number - 1) == Deed.ORDER).tolist()
+    np.random.default_rng([SEED, number, 1]).shuffle(earlier)
+    for slot, deed in enumerate(_deeds(number).tolist()):
+        if deed == Deed.ORDER:
             yield _order(number, slot)
+        elif deed == Deed.SIGN_UP or not earlier:  # with nothing left to ship, one more customer came
+            yield [_sign_up(number, slot)]
         else:
             order, *lines = _order(number - 1, earlier.pop())
-            yield [_shipped(order)] if deed is Deed.SHIP else [*map(_deleted, lines), _deleted(order)]
-
-
-def _large_transaction(number: int) -> list[_Change]:
-    return _order(number, SMALL)
+            yield [_shipped(order)] if deed == Deed.SHIP else [*map(_deleted, lines), _deleted(order)]
 
 
 @functools.lru_cache(maxsize=16)
-def _deeds(number: int) -> Any:  # noqa: ANN401 - an array of numbers
+def _deeds(number: int) -> Integers:
     """What the small transactions of a round do; without looking at other rounds, or there would be no end."""
-    chance = np.random.default_rng([SEED, number, 0])
-    deeds = chance.choice([Deed.SIGN_UP, Deed.ORDER, Deed.SHIP, Deed.CANCEL], SMALL, p=[0.05, 0.55, 0.32, 0.08])
+    deeds: Integers = np.random.default_rng([SEED, number, 0]).choice(len(Deed), SMALL, p=[0.05, 0.55, 0.32, 0.08])
     deeds[:SIGNUPS] = Deed.SIGN_UP
     return deeds
 
@@ -217,7 +206,6 @@ def _batch(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     new = pa.StructArray.from_arrays([pa.array(column, pa.string()) for column in by_column], names)
     # A bit for each column that a delete comes without: all but the key, which is in front.
     unsent = bytes([(1 << len(names)) - (1 << len(KEYS[table]))])
-    numbers = {TX: pa.array(tx, pa.uint64()), OP: pa.array(op, pa.uint64()), KIND: pa.array(kind, pa.uint8())}
-    absent = pa.array([unsent if one is Kind.DELETE else None for one in kind], pa.binary())
-    return pa.RecordBatch.from_arrays([*numbers.values(), absent, new], schema=schema)
-    # (ABSENT, NEW: the schema's last two columns)
+    absent = [unsent if one is Kind.DELETE else None for one in kind]
+    numbers = [pa.array(tx, pa.uint64()), pa.array(op, pa.uint64()), pa.array(kind, pa.uint8())]
+    return pa.RecordBatch.from_arrays([*numbers, pa.array(absent, pa.binary()), new], schema=schema)

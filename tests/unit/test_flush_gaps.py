@@ -311,7 +311,7 @@ def test_many_readers_share_one_copy() -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["append", "begin", "end", "flush", "fail", "reopen"]), max_size=25),
+    st.lists(st.sampled_from(["append", "begin", "end", "flush", "fail", "reopen"]), max_size=20),
     st.sampled_from(["journal", "segments"]),
     st.integers(0, 600),
 )
@@ -341,7 +341,11 @@ def test_reads_from_anywhere_are_what_was_appended(steps: list[str], to: str, ma
                 rig.store.flush(demand=[1])
                 disk.plan = NoFaults()
             case "reopen":
-                rig, job, expected = rig.reopened(), None, list(durable)
+                rig, job = rig.reopened(), None
+                found = rig.read_all()  # with luck more than was durable: a failed sync says nothing
+                assert len(found) >= len(durable)
+                assert found == expected[: len(found)]
+                expected = found
         durable = [offset for offset in expected if offset <= rig.durable()]
         for start in range(0, len(expected) + 1, 3):
             assert rig.read_all(expected[start - 1] if start else SNAPSHOT_END, max_bytes) == expected[start:]
