@@ -13,9 +13,10 @@ from storage import layout
 from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
 from storage.errors import LogFault, Misuse, from_os_error
-from storage.file_write import FileWrite
+from storage.file_write import FileWrite, Stage
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.parts import Part, encode_batches
+from storage.repair import Repair
 from storage.rows import wire_sizes
 from storage.scan import BlockRef, scan
 
@@ -87,9 +88,15 @@ class BaseWriter:
         self._log = log
         self._size = 0
         self._synced = 0
+        self._repairs: list[Repair] = []
+        self._is_lost = False
+        """A sync failed: nobody knows which chunks are on the disk."""
 
     def chunk(self, rows: pa.RecordBatch, *, written_at: int) -> None:
-        """Add the next chunk. Not synced: a base without its end mark starts again after a crash."""
+        """Add the next chunk. Not synced: a base without its end mark starts again after a crash.
+
+        May be called again with the same rows when a write failed; after a failed sync the base is given up.
+        """
         offset = LogOffset.of_snapshot_chunk(len(self.base.chunks))
         wire = self.base.chunks[-1].header.wire_end if self.base.chunks else 0
         wire += int(wire_sizes(rows).sum())
@@ -107,12 +114,17 @@ class BaseWriter:
         return self.base
 
     def _put(self, header: BlockHeader, parts: Sequence[Part], *, sync: bool) -> BlockRef:
-        if self.base.is_complete:
-            raise Misuse(f"base {self.base.number} of log {self._log} is complete")
-        write = FileWrite(self.base.path, not self._size, self._size, self._synced, repairs=[], shared=False)
+        if self.base.is_complete or self._is_lost:
+            state = "was given up after a failed sync" if self._is_lost else "is complete"
+            raise Misuse(f"base {self.base.number} of log {self._log} {state}")
+        write = FileWrite(self.base.path, not self._size, self._size, self._synced, self._repairs, shared=False)
         write.put(self._disk, [(header, parts)], sync=sync)
         if write.failure is not None:
+            if write.stage is Stage.WRITE:
+                self._repairs = [Repair(self.base.path, self._size)]
+            self._is_lost = write.stage is Stage.SYNC
             raise write.failure
+        self._repairs = []
         self._size = write.refs[-1].end
         return write.refs[-1]
 
@@ -120,6 +132,7 @@ class BaseWriter:
         try:
             self._disk.sync(self.base.path)
         except OSError as error:
+            self._is_lost = True
             raise from_os_error(error, self.base.path) from None
         self._synced = self._size
 
@@ -127,6 +140,7 @@ class BaseWriter:
         try:
             self._disk.sync_folder(layout.log_folder(self._log))
         except OSError as error:
+            self._is_lost = True
             raise from_os_error(error, self.base.path) from None
 
     def _header(

@@ -1,5 +1,7 @@
 """Decoded parts of blocks, kept for the next reader: a live log's newest ones are read by all who follow it."""
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from storage.chunk_cache import ChunkCache
@@ -7,6 +9,7 @@ from storage.disk import Disk
 from storage.journal import JournalShare
 from storage.journal_block import part_of_share
 from storage.limits import BLOCK_CACHE_BYTES_MAX
+from storage.metrics import Metric, Metrics
 from storage.parts import decode_batches
 from storage.reading import Piece, ReadSource
 from storage.scan import BlockRef, read_batches, read_part
@@ -20,8 +23,9 @@ Key = tuple[str, int, int, int]
 class BlocksCache:
     """What was read of blocks, by place, checksum and part."""
 
-    def __init__(self, disk: Disk, bytes_max: int = BLOCK_CACHE_BYTES_MAX) -> None:
+    def __init__(self, disk: Disk, bytes_max: int = BLOCK_CACHE_BYTES_MAX, metrics: Metrics | None = None) -> None:
         self._disk = disk
+        self._metrics = metrics
         self.chunks: ChunkCache[Key, list[pa.RecordBatch]] = ChunkCache(bytes_max)
 
     def rows(self, ref: BlockRef) -> list[pa.RecordBatch]:
@@ -30,7 +34,7 @@ class BlocksCache:
         def make() -> tuple[list[pa.RecordBatch], int]:
             return read_batches(self._disk, ref), ref.header.size
 
-        return self.chunks.get_or_make(_key(ref, ALL_PARTS), make)
+        return self._get(_key(ref, ALL_PARTS), make)
 
     def share(self, share: JournalShare) -> list[pa.RecordBatch]:
         """The rows of a share in the journal; only its part of the block is read."""
@@ -41,7 +45,7 @@ class BlocksCache:
             part = read_part(self._disk, ref, number)
             return decode_batches(part), len(part)
 
-        (batch,) = self.chunks.get_or_make(_key(ref, number), make)
+        (batch,) = self._get(_key(ref, number), make)
         return [batch.slice(entry.row, entry.rows)]
 
     def piece(self, ref: BlockRef, source: ReadSource) -> Piece:
@@ -63,6 +67,21 @@ class BlocksCache:
             entry.wire_end,
             lambda: self.share(share),
         )
+
+
+    def _get(self, key: Key, make: Callable[[], tuple[list[pa.RecordBatch], int]]) -> list[pa.RecordBatch]:
+        is_miss = False
+
+        def make_and_note() -> tuple[list[pa.RecordBatch], int]:
+            nonlocal is_miss
+            is_miss = True
+            return make()
+
+        try:
+            return self.chunks.get_or_make(key, make_and_note)
+        finally:
+            if self._metrics is not None:
+                self._metrics.count(Metric.CACHE_MISSES if is_miss else Metric.CACHE_HITS)
 
 
 def _key(ref: BlockRef, number: int) -> Key:

@@ -8,13 +8,14 @@ never the newest ones, and none with rows that a lease holds. A log without key 
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 
 import pyarrow as pa
 
-from storage import leases, limits
+from storage import layout, leases, limits
 from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
-from storage.errors import from_os_error
+from storage.errors import named_faults
 from storage.file_write import Block
 from storage.fold import FoldedUpdates, fold_updates, merge_ledgers
 from storage.layout import SegmentName, segment_path
@@ -24,7 +25,7 @@ from storage.parts import encode_batches
 from storage.replaced_file import write_whole
 from storage.rows import combine, offset_at, wire_sizes
 from storage.scan import read_batches
-from storage.segments import LogFiles, Segment
+from storage.segments import LogFiles, Segment, remove_strays
 from storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -42,24 +43,23 @@ class CompactionOptions:
 def compact(store: Store, log: int, *, now: int, options: CompactionOptions | None = None) -> Segment | None:
     """Fold the oldest segments of a log. None if there is nothing to gain. `now`: microseconds since 1970."""
     options = options or CompactionOptions()
-    with store.lock:
-        opened = store.log(log)
-        chosen = _choose(opened.files, opened.state.durable, leases.held_from(store.disk, log, now=now), options)
-    if not chosen or not opened.facts.key_columns:
-        return None
-    try:
-        for segment in chosen:
-            segment.load(store.disk)
-        compacted = _write(store.disk, chosen, opened.facts, options, now)
-        if compacted is None:
+    disk = store.disk
+    with store.maintain(log) as opened:
+        files, facts = opened.files, opened.facts
+        if not facts.key_columns:
             return None
-        with store.lock:
-            files = store.log(log).files
-            start = files.segments.index(chosen[0])
-            files.segments[start : start + len(chosen)] = [compacted]
-        _remove(store.disk, chosen)
-    except OSError as error:
-        raise from_os_error(error, chosen[0].path, log=log) from None
+        held = leases.held_from(disk, log, now=now)
+        with named_faults(layout.log_folder(log), log=log):
+            chosen = _choose(disk, files, opened.state.durable, held, options)
+            # Before another file is made: two of them that cover some of the same rows would be two truths.
+            remove_strays(disk, log, files.segments)
+            compacted = _write(disk, chosen, facts, options) if chosen else None
+            if compacted is None:
+                return None
+            with store.lock:
+                store.log(log)  # raises if it was removed meanwhile
+                files.segments[: len(chosen)] = [compacted]
+            remove_strays(disk, log, files.segments)
     before, after = sum(segment.size for segment in chosen), compacted.size
     logger.info("log %d: compacted %d segments, %d to %d bytes", log, len(chosen), before, after)
     return compacted
@@ -68,10 +68,11 @@ def compact(store: Store, log: int, *, now: int, options: CompactionOptions | No
 def folded_ranges(disk: Disk, files: LogFiles) -> pa.RecordBatch:
     """The ranges inside which no version may be cut, of all segments of a log."""
     ledgers = []
-    for segment in files.segments:
-        if segment.name.generation:
-            segment.load(disk)
-        ledgers += _ledgers(disk, segment)
+    with named_faults(layout.log_folder(files.log), log=files.log):
+        for segment in list(files.segments):
+            if segment.name.generation:
+                segment.load(disk)
+            ledgers += _ledgers(disk, segment)
     return merge_ledgers(ledgers)
 
 
@@ -82,25 +83,29 @@ def may_cut_at(ledger: pa.RecordBatch, offset: LogOffset) -> bool:
     return not any(begin <= offset < end for begin, end in zip(begins, ends, strict=True))
 
 
-def _choose(files: LogFiles, durable: LogOffset, held: LogOffset | None, options: CompactionOptions) -> list[Segment]:
-    """The oldest segments that may be folded, up to the size that fits into memory."""
-    candidates = files.segments[: max(0, len(files.segments) - options.segments_kept)]
+def _choose(
+    disk: Disk, files: LogFiles, durable: LogOffset, held: LogOffset | None, options: CompactionOptions
+) -> list[Segment]:
+    """The oldest segments that may be folded, up to the size that fits into memory. Raises the damage of one."""
+    segments = list(files.segments)
     chosen: list[Segment] = []
     size = 0
-    for segment, following in zip(candidates, files.segments[1:], strict=False):
+    for segment, following in islice(pairwise(segments), max(0, len(segments) - options.segments_kept)):
         # All of a segment's rows are below the first row of the one that follows.
-        is_free = held is None or following.first <= held
-        size += segment.size
-        if not is_free or following.first > durable or (chosen and size > options.bytes_max):
+        if following.first > durable or (held is not None and following.first > held):
             break
+        segment.load(disk)
+        size += segment.size
+        if chosen and size > options.bytes_max:
+            break
+        if segment.damage is not None:
+            raise segment.damage
         chosen.append(segment)
     only_one_again = len(chosen) == 1 and chosen[0].name.generation > 0
     return [] if only_one_again else chosen
 
 
-def _write(
-    disk: Disk, chosen: Sequence[Segment], facts: LogFacts, options: CompactionOptions, now: int
-) -> Segment | None:
+def _write(disk: Disk, chosen: Sequence[Segment], facts: LogFacts, options: CompactionOptions) -> Segment | None:
     runs = list(_runs(disk, chosen))
     folded = [fold_updates(run.batches, facts.key_columns) for run in runs]
     if len(chosen) == 1 and not any(one.ledger.num_rows for one in folded):
@@ -108,12 +113,12 @@ def _write(
     old_ledgers = [old for segment in chosen for old in _ledgers(disk, segment)]
     ledger = merge_ledgers([*(one.ledger for one in folded), *old_ledgers])
     first_block, last_block = chosen[0].refs[0].header, chosen[-1].refs[-1].header
+    # Wire sizes count on from where the range began. When it was written stays, or no row would ever be old.
+    of_first = sum(int(wire_sizes(batch).sum()) for batch in runs[0].first_block) if first_block.rows else 0
     head = replace(
         last_block,
         previous=first_block.previous,
-        # Wire sizes count on from where the range began.
-        wire_end=first_block.wire_end - sum(int(wire_sizes(batch).sum()) for batch in runs[0].first_block),
-        written_at=now,
+        wire_end=first_block.wire_end - of_first,
     )
     pairs = [(run.after_gap, one) for run, one in zip(runs, folded, strict=True)]
     name = SegmentName(chosen[0].first, chosen[-1].last, 1 + max(segment.name.generation for segment in chosen))
@@ -183,9 +188,3 @@ def _slices(batches: Sequence[pa.RecordBatch], block_bytes: int) -> Iterator[pa.
         rows = max(1, batch.num_rows * block_bytes // max(1, batch.nbytes))
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
-
-
-def _remove(disk: Disk, segments: Sequence[Segment]) -> None:
-    for segment in segments:
-        disk.remove(segment.path)
-    disk.sync_folder(segments[0].path.rpartition("/")[0])

@@ -99,6 +99,9 @@ class DescriptorPool:
         key = (path, writable)
         with self._lock:
             entry = self._open.get(key)
+            if entry is not None and not writable and not os.fstat(entry.descriptor).st_nlink:
+                self._forget(key)  # another process removed the file; the name may stand for another one now
+                entry = None
             if entry is None:
                 flags = (os.O_RDWR | os.O_APPEND) if writable else os.O_RDONLY
                 entry = self._open[key] = _Open(os.open(self._root / path, flags | os.O_CLOEXEC))

@@ -7,7 +7,9 @@ Three families decide what happens next, and nothing else needs to look closer:
 - the rest is the caller's: a bad argument, a position out of reach, a full buffer.
 """
 
+import contextlib
 import errno
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 
@@ -210,6 +212,15 @@ def from_os_error(error: OSError, path: str, *, shared: bool = False, **facts: A
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
         return FileVanished(f"{path}: {reason}", **facts)
     return LogFault(f"{path}: {reason}", errno=errno.errorcode.get(error.errno or 0, "?"), **facts)
+
+
+@contextlib.contextmanager
+def named_faults(path: str, *, shared: bool = False, **facts: Any) -> Iterator[None]:
+    """Name what the operating system says in the block; `path` is what is at stake."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os_error(error, path, shared=shared, **facts) from None
 
 
 class InvalidIncarnation(StorageError):

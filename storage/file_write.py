@@ -61,13 +61,18 @@ class FileWrite:
                 if self.is_new:
                     disk.sync_folder(self.path.rpartition("/")[0])
             self.stage = Stage.DONE
+        except FileExistsError as error:
+            self.stage = Stage.WAITING  # somebody else's file: it is not ours to repair
+            self.failure = from_os_error(error, self.path, shared=self.shared)
         except OSError as error:
             self.failure = from_os_error(error, self.path, shared=self.shared)
 
     @property
     def repair(self) -> Repair | None:
         """What a failure left to be mended; None if the file was not touched."""
-        return Repair(self.path, self.synced) if self.stage in (Stage.WRITE, Stage.SYNC) else None
+        if self.stage in (Stage.WRITE, Stage.SYNC):
+            return Repair(self.path, self.synced, must_copy=self.stage is Stage.SYNC)
+        return None
 
     def _encode(self, blocks: Sequence[Block]) -> list[Bytes]:
         buffers: list[Bytes] = []

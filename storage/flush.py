@@ -43,7 +43,6 @@ class FlushJob:
     triggers: dict[int, Trigger]
     segments: list[SegmentWrite] = field(default_factory=list)
     copy: JournalCopy | None = None
-    copied_from: int = 0
     journal: JournalWrite | None = None
 
     @property

@@ -48,18 +48,16 @@ class FlushControl:
         self._target = JournalTarget(logs.index, options.journal_bytes_max, options.journal_file_bytes_max)
         self.job: FlushJob | None = None
         self.fault: SharedDiskFault | None = None
-        """Why writing pauses; cleared by the first write that succeeds."""
+        """Why writing pauses; cleared by the first write that succeeds, or when nothing is left to write."""
         self._retry_at = 0.0
         self._cannot_empty = False
         """The journal is too long, but what it holds can neither go to segments nor shrink: wait for new blocks."""
 
     def next_due_at(self) -> float | None:
         """When `begin` will have something to do; None while only an append or a commit can bring that about."""
-        if self.fault is not None:
-            return self._retry_at
-        if self._target.over_bound() is not None and not self._cannot_empty:
-            return 0.0
-        return self._buffer.next_due_at()
+        must_empty = self._target.over_bound() is not None and not self._cannot_empty
+        due_at = 0.0 if must_empty else self._buffer.next_due_at()
+        return due_at if due_at is None or self.fault is None else max(due_at, self._retry_at)
 
     def begin(self, now: float, written_at: int) -> FlushJob | None:
         """Take what is due out of the buffer. None if a flush is in flight, writing pauses, or nothing is due."""
@@ -76,6 +74,8 @@ class FlushControl:
         large = {log.number for log, _ in own}
         own += [(log, Trigger.JOURNAL) for log in moving.values() if log.number not in large]
         if not (own or small or copy):
+            if self._buffer.next_due_at() is None:
+                self.fault = None  # what could not be written is gone; the next write will see how the disk is
             return None
         if small:
             # The sync is paid anyway: what else is small goes along, so that it needs none of its own.
@@ -97,13 +97,13 @@ class FlushControl:
                 flushed += self._segment_done(write)
             else:
                 failed += self._segment_failed(write)
-        if job.copy is not None:
-            self._settle_copy(job.copy, job.copied_from)
         if job.journal is not None:
             if job.journal.file.stage is Stage.DONE:
                 flushed += self._journal_done(job.journal)
             else:
                 failed += self._journal_failed(job.journal)
+        if job.copy is not None:
+            self._settle_copy(job.copy)  # last: the removal that it leaves is for the next write
         self._retire_journals()
         self._note_fault(job, now)
         self._buffer.restore(failed)
@@ -127,7 +127,7 @@ class FlushControl:
         if moving or not shrinks:
             return moving, None
         target, file = self._target.new_write()
-        return {}, JournalCopy(living, target, file)
+        return {}, JournalCopy(living, target, file, oldest.number)
 
     def _plan(
         self,
@@ -138,8 +138,6 @@ class FlushControl:
     ) -> FlushJob:
         triggers = {log.number: trigger for log, trigger in (*own, *small)}
         job = FlushJob(written_at, triggers, copy=copy)
-        if copy is not None:
-            job.copied_from = min(self._logs.index.files)
         for log, _ in own:
             job.segments.append(plan_segment(self._drain(log), self._logs.get(log.number).files, self._logs.index))
         if small:
@@ -190,17 +188,19 @@ class FlushControl:
             drained.log.failed()
         return [drained.log for drained in write.drained]
 
-    def _settle_copy(self, copy: JournalCopy, old: int) -> None:
+    def _settle_copy(self, copy: JournalCopy) -> None:
         index = self._logs.index
         if copy.file.stage is not Stage.DONE:
             if copy.file.repair is not None:
                 index.repairs.append(copy.file.repair)
+            # What cannot be read cannot be copied the next time either.
+            self._cannot_empty = self._cannot_empty or isinstance(copy.file.failure, LogFault)
             return
-        index.drop_file(old)
+        index.drop_file(copy.copied_from)
         index.add_file(copy.target)
         for ref, block in zip(copy.file.refs, copy.blocks, strict=True):
             index.add_block(copy.target, ref, block.directory)
-        index.repairs.append(Repair(journal_path(old), 0))
+        index.repairs.append(Repair(journal_path(copy.copied_from), 0))
 
     def _log_done(self, drained: Drained, wire_end: int) -> list[Flushed]:
         log = drained.log

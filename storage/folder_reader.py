@@ -18,7 +18,7 @@ from storage.bases import Base, list_bases
 from storage.block import HEADER_SIZE
 from storage.blocks_cache import BlocksCache
 from storage.disk import Disk
-from storage.errors import CorruptBlock, Hole, Misuse, StorageError, from_os_error
+from storage.errors import CorruptBlock, Hole, Misuse, StorageError, UnknownLog, from_os_error
 from storage.journal import JournalFile, JournalIndex, JournalShare, aligned_of, load_blocks
 from storage.limits import READ_ATTEMPTS_MAX
 from storage.log_facts import LogFacts, list_logs, read_log
@@ -37,7 +37,7 @@ class FolderReader:
         self._disk = disk
         self._cache = cache or BlocksCache(disk)
         self._journal = JournalIndex()
-        self._segments: dict[str, Segment] = {}
+        self._segments: dict[int, dict[str, Segment]] = {}
         self._lock = threading.Lock()
 
     def logs(self) -> list[int]:
@@ -58,7 +58,13 @@ class FolderReader:
 
     def bases(self, log: int) -> list[Base]:
         """The bases of a log, the complete ones and the one that is being written."""
-        return self._attempt(log, lambda: list_bases(self._disk, log))
+
+        def attempt() -> list[Base]:
+            found = list_bases(self._disk, log)
+            read_log(self._disk, log)
+            return found
+
+        return self._attempt(log, attempt)
 
     def read_chunk(self, log: int, base: int, number: int) -> pa.RecordBatch | None:
         """Chunk `0_number` of a base; None if it is not there (yet, if the base is not complete)."""
@@ -80,18 +86,22 @@ class FolderReader:
                 if not left:
                     read_log(self._disk, log)  # a log that was removed says so, instead of what it lacks
                     raise _named(error, log) from None
+            except UnknownLog:
+                self._segments.pop(log, None)
+                raise
             except OSError as error:
                 raise _named(error, log) from None
         raise AssertionError("the last attempt returns or raises")
 
     def _view(self, log: int, after: LogOffset) -> LogView:
-        facts = read_log(self._disk, log)
         with self._lock:
             self._look_at_journal()
             shares = self._journal.shares_of(log)
             files = LogFiles(log, self._look_at_segments(log), list_bases(self._disk, log))
             visible = self._upper(files, shares)
             base = files.base
+            # Last: of a log that is removed the facts go first, so all that was looked at was there.
+            facts = read_log(self._disk, log)
             return LogView(
                 log=log,
                 handle=facts.handle,
@@ -107,7 +117,7 @@ class FolderReader:
     def _pieces(self, segments: list[Segment], shares: list[JournalShare]) -> Iterator[Piece]:
         for segment in segments:
             with self._lock:
-                self._look_at(segment)
+                self._look_at(segment, is_last=segment is segments[-1])
                 refs = list(segment.refs)
             for ref in refs:
                 if ref.header.rows:
@@ -137,26 +147,30 @@ class FolderReader:
     def _look_at_segments(self, log: int) -> list[Segment]:
         """The living segments by name, with what is remembered of those seen before."""
         living, _ = list_segments(self._disk, log)
-        return [self._segments.setdefault(segment.path, segment) for segment in living]
+        known = self._segments.get(log, {})
+        self._segments[log] = {segment.path: known.get(segment.path, segment) for segment in living}
+        return list(self._segments[log].values())
 
     def _upper(self, files: LogFiles, shares: list[JournalShare]) -> LogOffset:
         """The greatest claim on disk: the newest header's, since none claims less than one before it."""
         claims = [aligned_of(shares) or SNAPSHOT_END, files.base.floor if files.base else SNAPSHOT_END]
         for segment in reversed(files.segments):
-            self._look_at(segment)
+            self._look_at(segment, is_last=segment is files.segments[-1])
             if segment.refs:
                 claims.append(segment.refs[-1].header.aligned)
                 break
         return max(claims)
 
-    def _look_at(self, segment: Segment) -> None:
+    def _look_at(self, segment: Segment, *, is_last: bool) -> None:
         """Find the blocks that were added since; start again if the last one known is not there any more."""
         if segment.refs and not self._is_there(segment.refs[-1]):
-            segment.refs, segment.size = [], 0
+            segment.refs, segment.size, segment.loaded = [], 0, False
         if not (segment.loaded and segment.name.generation):
             found = scan(self._disk, segment.path, start=segment.size)
             segment.add(found.refs)
             segment.damage = found.damage
+            if found.torn is not None and not is_last:
+                segment.damage = CorruptBlock(f"a closed segment ends in {found.torn}", path=segment.path)
             segment.loaded = True
 
     def _is_there(self, ref: BlockRef) -> bool:

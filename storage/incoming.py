@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from storage.errors import InvalidRows, WentBackwards
 from storage.offset import LogOffset
-from storage.rows import Integers, are_ordered, check_schema
+from storage.rows import KIND, OP, TX, Integers, are_ordered, check_schema
 from storage.share import Source
 
 
@@ -32,6 +32,8 @@ def source_of(rows: pa.RecordBatch | pa.Table) -> Source:
     check_schema(batch.schema)
     if not batch.num_rows:
         raise InvalidRows("there are no rows; a transaction without rows needs no append")
+    if any(batch.column(name).null_count for name in (TX, OP, KIND)):
+        raise InvalidRows("a row has no offset or no kind")
     source = Source(batch)
     if not are_ordered(source.tx, source.op):
         raise WentBackwards("the rows of a table are not in ascending order of their offsets")

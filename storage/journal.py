@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from storage import layout
-from storage.block import BlockFlag, BlockKind
+from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
 from storage.errors import CorruptBlock
 from storage.journal_block import Directory, ShareEntry, decode_directory
@@ -20,8 +20,10 @@ from storage.offset import LogOffset
 from storage.repair import Repair
 from storage.scan import BlockRef, read_part, scan
 
-_BLOCK_SHIFT: Final = 20
-_FILE_SHIFT: Final = 32
+# More bits for the row and the block than the largest block and file can need: a copy of many files of small blocks is
+# one file of all of them. Numbers of early files still leave a code within the 60 bits of a small integer object.
+_BLOCK_SHIFT: Final = 28
+_FILE_SHIFT: Final = 52
 _ROW_MASK: Final = (1 << _BLOCK_SHIFT) - 1
 _BLOCK_MASK: Final = (1 << (_FILE_SHIFT - _BLOCK_SHIFT)) - 1
 
@@ -186,7 +188,12 @@ def load_blocks(
     on_torn: Callable[[str, int, str], None],
 ) -> None:
     """Read what is new in a journal file since `file.size`."""
-    found = scan(disk, file.path, start=file.size, confirmed_tx=confirmed_tx)
+
+    def is_copied(header: BlockHeader) -> bool:
+        # A copy is synced before the first of the old files goes: while that is there, nothing is lost with the copy.
+        return header.log > 0 and disk.exists(layout.journal_path(header.log))
+
+    found = scan(disk, file.path, start=file.size, confirmed_tx=confirmed_tx, is_elsewhere=is_copied)
     if found.damage is not None:
         raise found.damage
     for ref in found.refs:

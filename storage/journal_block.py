@@ -103,6 +103,8 @@ class EncodedJournal:
     tables: list[pa.RecordBatch]
     first: LogOffset
     last: LogOffset
+    aligned: LogOffset
+    """The least of what the parts claim."""
     rows: int
 
 
@@ -122,6 +124,7 @@ def encode_journal(parts: Sequence[JournalPart]) -> EncodedJournal:
         tables=tables,
         first=min((share.first for share in shares), default=parts[0].previous),
         last=max((share.last for share in shares), default=parts[0].previous),
+        aligned=min(part.aligned for part in parts),
         rows=sum(share.count for share in shares),
     )
 
@@ -185,8 +188,9 @@ def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     combined = combine(batches)
     if len(combined) == 1:
         return combined[0]
-    joined: pa.RecordBatch = pa.Table.from_batches(combined).combine_chunks().to_batches()[0]
-    return joined
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(combined).combine_chunks().to_batches()
+    assert len(joined) == 1, "the rows of a journal block are within what Arrow's string offsets reach"
+    return joined[0]
 
 
 def decode_directory(part: memoryview) -> Directory:

@@ -11,7 +11,6 @@ from storage.errors import StorageError, from_os_error
 from storage.file_write import Block, FileWrite
 from storage.journal import JournalFile, JournalShare
 from storage.journal_block import Directory, EncodedJournal, JournalPart, encode_journal, part_of_share, rows_of
-from storage.offset import LogOffset
 from storage.scan import BlockRef, read_parts
 from storage.shape_log import Drained
 from storage.share import Share, Source
@@ -58,6 +57,8 @@ class JournalCopy:
     shares: Sequence[JournalShare]
     target: JournalFile
     file: FileWrite
+    copied_from: int
+    """The number of the old file that goes first."""
     blocks: list[EncodedJournal] = field(default_factory=list)
 
     def run(self, disk: Disk, written_at: int) -> None:
@@ -86,7 +87,7 @@ class JournalCopy:
             )
             self.blocks.append(encoded)
             flag = ref.header.flags & BlockFlag.OPEN
-            blocks.append((_header(encoded, flag, written_at), encoded.parts))
+            blocks.append((_header(encoded, flag, written_at, self.copied_from), encoded.parts))
         return blocks
 
 
@@ -119,8 +120,8 @@ def _open_part(drained: Drained) -> JournalPart:
     return JournalPart(log, drained.open, drained.open[0].previous, aligned, aligned, start)
 
 
-def _header(encoded: EncodedJournal, flag: BlockFlag, written_at: int) -> BlockHeader:
-    """The header of a journal block: its offsets span those of all shares."""
+def _header(encoded: EncodedJournal, flag: BlockFlag, written_at: int, copied_from: int = 0) -> BlockHeader:
+    """The header of a journal block: its offsets span those of all shares, its log number says if it is a copy."""
     return BlockHeader(
         kind=BlockKind.JOURNAL,
         flags=flag,
@@ -129,9 +130,9 @@ def _header(encoded: EncodedJournal, flag: BlockFlag, written_at: int) -> BlockH
         previous=encoded.first,
         first=encoded.first,
         last=encoded.last,
-        aligned=LogOffset(*encoded.last),
+        aligned=encoded.aligned,
         wire_end=0,
         synced_before=0,
-        log=0,
+        log=copied_from,
         written_at=written_at,
     )

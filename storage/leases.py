@@ -12,7 +12,7 @@ import orjson
 
 from storage import layout
 from storage.disk import Disk
-from storage.errors import InvalidLease, UnknownFormat, UnknownLog, from_os_error
+from storage.errors import InvalidLease, InvalidOffset, UnknownFormat, UnknownLog, from_os_error, named_faults
 from storage.limits import LEASE_SECONDS_MAX
 from storage.offset import LogOffset
 
@@ -71,11 +71,9 @@ def end_lease(disk: Disk, log: int, reader: str) -> None:
 
 def leases(disk: Disk, log: int, *, now: int) -> list[Lease]:
     """The leases of a log that have not expired."""
-    found = [
-        _read(disk, log, reader)
-        for reader in map(layout.lease_reader, disk.names(layout.log_folder(log)))
-        if reader is not None
-    ]
+    folder = layout.log_folder(log)
+    with named_faults(folder, log=log):
+        found = [_read(disk, log, reader) for reader in map(layout.lease_reader, disk.names(folder)) if reader]
     return [lease for lease in found if lease is not None and lease.expires_at > now]
 
 
@@ -94,5 +92,5 @@ def _read(disk: Disk, log: int, reader: str) -> Lease | None:
         return Lease(log, reader, LogOffset.parse(facts["offset"]), int(facts["expires_at"]))
     except FileNotFoundError:
         return None
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+    except (InvalidOffset, KeyError, TypeError, ValueError):
         raise UnknownFormat("the file is no lease", path=path) from None

@@ -123,3 +123,6 @@ part's own bytes (schema, metadata, about 1.5 KB) and calls would cost more than
 
 PART_BYTES_MAX: Final = 4 * MIB
 """Small neighbours are copied together up to about this size."""
+
+REPAIR_COPY_BYTES: Final = 16 * MIB
+"""Copied at a time when a file whose sync failed is replaced: such files are as long as a segment."""

@@ -37,7 +37,7 @@ class LogFacts:
         try:
             facts = orjson.loads(data)
             found = facts.pop("format")
-        except (orjson.JSONDecodeError, AttributeError, KeyError):
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
             raise UnknownFormat("the facts of a log are not JSON with a format", path=path) from None
         if found != FORMAT:
             raise UnknownFormat(f"the log has format {found}, this program reads {FORMAT}", path=path)

@@ -1,5 +1,6 @@
 """What storage counts. Plain numbers with stable names; whoever exports them reads `snapshot`."""
 
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -27,18 +28,20 @@ class Metric(StrEnum):
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters by name and label; gauges are asked of the store when somebody looks."""
+    """Counters by name and label, for any thread; gauges are asked of the store when somebody looks."""
 
     counters: Counter[tuple[Metric, str]] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, metric: Metric, label: str = "", amount: int = 1) -> None:
-        self.counters[metric, label] += amount
+        with self._lock:
+            self.counters[metric, label] += amount
 
     def value(self, metric: Metric, label: str = "") -> int:
         return self.counters[metric, label]
 
     def snapshot(self) -> dict[str, int]:
         """All counters, as `name` or `name{label}`."""
-        return {
-            f"{metric.value}{{{label}}}" if label else metric.value: n for (metric, label), n in self.counters.items()
-        }
+        with self._lock:
+            counted = list(self.counters.items())
+        return {f"{metric.value}{{{label}}}" if label else metric.value: n for (metric, label), n in counted}

@@ -9,6 +9,7 @@ from storage.errors import UnknownLog
 from storage.journal import JournalIndex
 from storage.limits import SEGMENT_BYTES_MAX
 from storage.log_facts import LogFacts
+from storage.repair import Repair
 from storage.segments import LogFiles
 from storage.shape_log import Recovered, ShapeLog
 
@@ -31,6 +32,8 @@ class OpenLogs:
         self._confirmed_tx = confirmed_tx
         self._segment_bytes_max = segment_bytes_max
         self._open: dict[int, OpenLog] = {}
+        self._repairs: dict[int, list[Repair]] = {}
+        """What is left to be mended of logs whose opening failed."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -43,7 +46,9 @@ class OpenLogs:
         found = self._open.get(log)
         if found is None:
             facts = log_facts.read_log(self.disk, log)
-            opened = recovery.open_log(self.disk, log, self.index, confirmed_tx=self._confirmed_tx)
+            repairs = self._repairs.setdefault(log, [])
+            opened = recovery.open_log(self.disk, log, self.index, repairs, confirmed_tx=self._confirmed_tx)
+            del self._repairs[log]
             found = self._add(facts, opened.files, opened.recovered)
             found.state.fault = opened.fault
         return found

@@ -58,7 +58,7 @@ class LogView:
     floor: LogOffset
     """From where that base is to be followed."""
     retired: LogOffset
-    """The last row of the log that only the base has, if nothing else is left of it."""
+    """The last row of the log that the base has: rows up to here may be gone."""
     pieces: Iterable[Piece]
     fault: LogFault | None = None
     """Why nothing more will come: told to whoever has read all there is."""
@@ -118,7 +118,7 @@ class _Reading:
                     break
             if self._view.fault is not None and not limited:
                 raise self._view.fault
-        except LogFault:
+        except (LogFault, Refetch):
             if not self._rows:
                 raise
             damaged = True  # what lies before it can be read; the next read meets it again
@@ -134,23 +134,22 @@ class _Reading:
 
     def _wanted(self) -> Iterator[Piece]:
         """The pieces with visible rows above the position, each checked to continue from there."""
-        is_oldest = True
         for piece in self._view.pieces:
             if piece.last > self._position:
                 if piece.previous > self._position:
-                    raise self._missing(piece.previous, may_be_retired=is_oldest)
+                    raise self._missing(piece.previous)
                 if piece.first > self._view.visible:
                     return
                 yield piece
-            is_oldest = False
-        if is_oldest and self._position < self._view.retired:
-            raise self._missing(self._view.retired, may_be_retired=True)
+        if self._position < self._view.retired:
+            raise self._missing(self._view.retired)
 
-    def _missing(self, upto: LogOffset, *, may_be_retired: bool) -> Hole | Refetch:
+    def _missing(self, upto: LogOffset) -> Hole | Refetch:
+        """Rows that are not there. A retirement that a crash interrupted leaves any of those that the base has."""
         view = self._view
-        if may_be_retired and self._position < view.floor:
+        if upto <= view.retired:
             return Refetch(
-                f"the log begins after {upto}",
+                f"the log has no rows between {self._position} and {upto}",
                 asked=self._position,
                 base=view.base,
                 floor=view.floor,

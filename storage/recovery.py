@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from storage import layout
 from storage.bases import list_bases
+from storage.block import BlockHeader
 from storage.disk import Disk
 from storage.errors import Hole, LogFault, from_os_error
 from storage.file_write import FileWrite
 from storage.journal import JournalIndex, JournalShare, aligned_of, load_journal
 from storage.journal_write import JournalCopy
 from storage.offset import SNAPSHOT_END, LogOffset
-from storage.repair import Repair
+from storage.repair import Repair, repair_now, run_repairs
 from storage.scan import scan
 from storage.segments import LogFiles, Segment, list_segments
 from storage.shape_log import Recovered
@@ -36,13 +37,14 @@ class OpenedLog:
 
 def recover_journal(disk: Disk, index: JournalIndex, *, confirmed_tx: int, written_at: int) -> None:
     """Read all journal files; cut torn tails; leave no open transaction's rows behind."""
-
-    def cut(path: str, end: int, why: str) -> None:
-        logger.warning("cut the torn tail of %s at %d bytes: %s", path, end, why)
-        disk.truncate(path, end)
-        disk.sync(path)
-
-    load_journal(disk, index, confirmed_tx=confirmed_tx, on_torn=cut)
+    for name in disk.names(layout.JOURNAL):
+        if name.endswith(layout.TEMPORARY_SUFFIX):
+            disk.remove(f"{layout.JOURNAL}/{name}")
+    load_journal(disk, index, confirmed_tx=confirmed_tx, on_torn=_note_torn)
+    for file in index.files.values():
+        if file.size:
+            # Cut what is torn; and sync: whoever wrote this may have died before that, and from here on it counts.
+            Repair(file.path, file.size).run(disk)
     suspects = {log for file in index.files_with_open_blocks() for log in index.logs_in(file.number)}
     uncommitted = {log: aligned_of(index.shares_of(log)) or SNAPSHOT_END for log in suspects}
     remove_open_shares(disk, index, uncommitted, written_at=written_at)
@@ -50,6 +52,10 @@ def recover_journal(disk: Disk, index: JournalIndex, *, confirmed_tx: int, writt
         disk.remove(index.files[number].path)
         index.drop_file(number)
     disk.sync_folder(layout.JOURNAL)
+
+
+def _note_torn(path: str, end: int, why: str) -> None:
+    logger.warning("cutting the torn tail of %s at %d bytes: %s", path, end, why)
 
 
 def remove_open_shares(disk: Disk, index: JournalIndex, aligned: dict[int, LogOffset], *, written_at: int) -> None:
@@ -77,7 +83,7 @@ def copy_shares(
     if shares:
         target = index.new_file()
         file = FileWrite(target.path, is_new=True, size=0, synced=0, repairs=[], shared=True)
-        copy = JournalCopy(shares, target, file)
+        copy = JournalCopy(shares, target, file, min(old))
         copy.run(disk, written_at)
         if file.failure is not None:
             index.repairs.extend([file.repair] if file.repair else [])
@@ -93,22 +99,31 @@ def copy_shares(
     run_repairs(disk, index.repairs)
 
 
-def open_log(disk: Disk, log: int, index: JournalIndex, *, confirmed_tx: int) -> OpenedLog:
-    """Look at a log's files for the first time, and take away what must not be there."""
+def open_log(disk: Disk, log: int, index: JournalIndex, repairs: list[Repair], *, confirmed_tx: int) -> OpenedLog:
+    """Look at a log's files for the first time, and take away what must not be there.
+
+    `repairs`: what an attempt before this one could not finish; what this one cannot is added.
+    """
     try:
-        return _open_log(disk, log, index, confirmed_tx)
+        return _open_log(disk, log, index, repairs, confirmed_tx)
     except OSError as error:
         raise from_os_error(error, layout.log_folder(log), log=log) from None
 
 
-def _open_log(disk: Disk, log: int, index: JournalIndex, confirmed_tx: int) -> OpenedLog:
+def _open_log(disk: Disk, log: int, index: JournalIndex, repairs: list[Repair], confirmed_tx: int) -> OpenedLog:
+    run_repairs(disk, repairs)
     segments, dead = list_segments(disk, log)
     bases = list_bases(disk, log)
     unfinished = [base.path for base in bases if not base.is_complete and base.damage is None]
     _remove_leftovers(disk, log, [*dead, *unfinished])
     files = LogFiles(log, segments, [base for base in bases if base.is_complete])
+    files.repairs = repairs
     fault = next((base.damage for base in bases if base.damage is not None), None)
-    fault = fault or _cut_tail(disk, files, aligned_of(index.shares_of(log)), confirmed_tx)
+    shares = index.shares_of(log)
+    fault = fault or _cut_tail(disk, files, shares, confirmed_tx)
+    if fault is None:
+        _cut_torn_carry(disk, files, shares)
+    _make_certain(disk, files, is_sound=fault is None)
     last, aligned, wire_end = files.tail()
     if fault is None:
         index.drop_covered(log, last, aligned)
@@ -122,13 +137,27 @@ def _open_log(disk: Disk, log: int, index: JournalIndex, confirmed_tx: int) -> O
     return OpenedLog(files, Recovered(last=last, durable=aligned, wire_end=wire_end), fault)
 
 
-def _cut_tail(disk: Disk, files: LogFiles, journal_aligned: LogOffset | None, confirmed_tx: int) -> LogFault | None:
+def _make_certain(disk: Disk, files: LogFiles, *, is_sound: bool) -> None:
+    """Cut what is torn; and sync: whoever wrote this may have died before that, and from here on it counts."""
+    if files.segments:
+        segment = files.segments[-1]
+        if is_sound:
+            repair_now(disk, files.repairs, Repair(segment.path, segment.size))
+        else:
+            disk.sync(segment.path)
+    if files.base is not None:
+        disk.sync(files.base.path)
+    disk.sync_folder(layout.log_folder(files.log))
+
+
+def _cut_tail(disk: Disk, files: LogFiles, shares: Sequence[JournalShare], confirmed_tx: int) -> LogFault | None:
     """Cut the torn tail of the last live segment, and open rows over as many segments as it takes.
 
     Where there is damage, nothing is cut: it is returned, and the files that are left end with the last whole block.
     """
+    journal_aligned = aligned_of(shares)
     if files.segments:
-        _load_last(disk, files.segments[-1], confirmed_tx)
+        _load_last(disk, files.segments[-1], shares, confirmed_tx)
     damage = None
     while files.segments:
         segment = files.segments[-1]
@@ -139,34 +168,58 @@ def _cut_tail(disk: Disk, files: LogFiles, journal_aligned: LogOffset | None, co
                 return damage
         elif segment.refs:
             claimed = segment.refs[-1].header.aligned
-            if cut_above(disk, segment, claimed if journal_aligned is None else max(claimed, journal_aligned)):
+            if _cut_above(disk, files, claimed if journal_aligned is None else max(claimed, journal_aligned)):
                 return None
         else:
             logger.info("removing %s: it holds no whole block", segment.path)
         if damage is None:
-            disk.remove(segment.path)
-            disk.sync_folder(layout.log_folder(files.log))
+            repair_now(disk, files.repairs, Repair(segment.path, 0))
         files.segments.pop()
     return damage
 
 
-def _load_last(disk: Disk, segment: Segment, confirmed_tx: int) -> None:
-    found = scan(disk, segment.path, confirmed_tx=confirmed_tx)
+def _cut_torn_carry(disk: Disk, files: LogFiles, shares: Sequence[JournalShare]) -> None:
+    """Undo a write that carried shares over and was torn between two blocks, the last of which had the claim for all.
+
+    It shows in a share whose rows are in the segments while its claim is not. The journal still has all of them.
+    """
+    tail = files.tail()
+    for share in shares:
+        entry = share.entry
+        if entry.rows and entry.last <= tail.last and entry.aligned > tail.aligned:
+            logger.warning("log %d: removing what a torn write carried over after %s", files.log, entry.previous)
+            cut_open_rows(disk, files, entry.previous)
+            return
+
+
+def _load_last(disk: Disk, segment: Segment, shares: Sequence[JournalShare], confirmed_tx: int) -> None:
+    rows = [share.entry for share in shares if share.entry.rows]
+
+    def is_in_journal(header: BlockHeader) -> bool:
+        # A torn write begins with the rows that it carried over; those behind them were durable nowhere yet.
+        if not rows or rows[0].first > header.first:
+            return False
+        return header.last <= rows[-1].last or header.last.tx >= confirmed_tx
+
+    found = scan(disk, segment.path, confirmed_tx=confirmed_tx, is_elsewhere=is_in_journal)
     if found.torn is not None:
-        logger.warning("cut the torn tail of %s at %d bytes: %s", segment.path, found.end, found.torn)
-        disk.truncate(segment.path, found.end)
-        disk.sync(segment.path)
+        _note_torn(segment.path, found.end, found.torn)
     segment.add(found.refs)
     segment.damage = found.damage
     segment.loaded = True
 
 
-def cut_above(disk: Disk, segment: Segment, aligned: LogOffset) -> bool:
-    """Cut the blocks above `aligned` off a segment. False if no block would be left: the segment is to be removed."""
+def _cut_above(disk: Disk, files: LogFiles, aligned: LogOffset) -> bool:
+    """Cut the blocks above `aligned` off the last segment. False if no block would be left: it is to be removed."""
+    segment = files.segments[-1]
     kept = [ref for ref in segment.refs if ref.header.last <= aligned]
     if kept and len(kept) < len(segment.refs):
-        disk.truncate(segment.path, kept[-1].end)
-        disk.sync(segment.path)
+        repair = Repair(segment.path, kept[-1].end)
+        try:
+            repair_now(disk, files.repairs, repair)
+        finally:
+            # Readers in other processes may have the file open that was replaced, and would see nothing new in it.
+            segment.closed = segment.closed or repair.must_copy
         segment.refs = kept
         segment.size = kept[-1].end
     return bool(kept)
@@ -175,24 +228,18 @@ def cut_above(disk: Disk, segment: Segment, aligned: LogOffset) -> bool:
 def cut_open_rows(disk: Disk, files: LogFiles, aligned: LogOffset) -> None:
     """Remove the rows above `aligned` from a log's segments, for good (A3)."""
     run_repairs(disk, files.repairs)
-    while files.segments and not cut_above(disk, files.segments[-1], aligned):
-        disk.remove(files.segments[-1].path)
-        disk.sync_folder(layout.log_folder(files.log))
+    while files.segments and not _cut_above(disk, files, aligned):
+        repair_now(disk, files.repairs, Repair(files.segments[-1].path, 0))
         files.segments.pop()
         if files.segments:
             files.segments[-1].load(disk)
 
 
-def run_repairs(disk: Disk, repairs: list[Repair]) -> None:
-    """Mend what failed writes left; what was mended is off the list, whatever happens next."""
-    while repairs:
-        repairs[0].run(disk)
-        repairs.pop(0)
-
-
 def _remove_leftovers(disk: Disk, log: int, paths: list[str]) -> None:
     folder = layout.log_folder(log)
     paths += [f"{folder}/{name}" for name in disk.names(folder) if name.endswith(layout.TEMPORARY_SUFFIX)]
+    if paths:
+        disk.sync_folder(folder)  # what replaced them has its name for certain before they lose theirs
     for path in paths:
         logger.info("removing %s: unfinished or replaced", path)
         disk.remove(path)

@@ -64,9 +64,15 @@ def check_schema(schema: pa.Schema) -> None:
             raise InvalidRows(f"the column {name!r} is missing", found=schema.names)
         if schema.field(index).type != kind:
             raise InvalidRows(f"the column {name!r} is {schema.field(index).type}, not {kind}")
-    index = schema.get_field_index(NEW)
-    if index < 0 or not pa.types.is_struct(schema.field(index).type):
-        raise InvalidRows(f"the column {NEW!r} must be a struct of the row's values", found=schema.names)
+    for name in (NEW, OLD):
+        index = schema.get_field_index(name)
+        if index < 0 and name == OLD:
+            continue
+        if index < 0 or not pa.types.is_struct(schema.field(index).type):
+            raise InvalidRows(f"the column {name!r} must be a struct of the row's values", found=schema.names)
+        for field in schema.field(index).type:
+            if field.type != pa.string():
+                raise InvalidRows(f"values are text, and {field.name!r} is {field.type}")
 
 
 def column(batch: pa.RecordBatch, name: str) -> Unsigned:

@@ -5,7 +5,7 @@ is `CorruptBlock`. The witnesses that tell them apart are `synced before` in lat
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,10 +49,22 @@ class Scan:
     """What lies behind them if no power cut can have left it. Nothing is cut then."""
 
 
-def scan(disk: Disk, path: str, *, start: int = 0, confirmed_tx: int = 0) -> Scan:
+def _nowhere(header: BlockHeader) -> bool:  # noqa: ARG001 - the signature of those who know better
+    return False
+
+
+def scan(
+    disk: Disk,
+    path: str,
+    *,
+    start: int = 0,
+    confirmed_tx: int = 0,
+    is_elsewhere: Callable[[BlockHeader], bool] = _nowhere,
+) -> Scan:
     """All whole blocks from `start`, and the verdict on what follows them.
 
-    `confirmed_tx`: rows of transactions below it were confirmed to Postgres, so they must be there.
+    `confirmed_tx`: rows of transactions below it were confirmed to Postgres, so they must be there; unless
+    `is_elsewhere` knows that they were only on their way here, and still are where they came from.
     """
     refs, torn, damage = _hop(disk, path, start)
     proven = max((ref.header.synced_before for ref in refs), default=0)
@@ -62,7 +74,7 @@ def scan(disk: Disk, path: str, *, start: int = 0, confirmed_tx: int = 0) -> Sca
         problem = _payload_problem(disk, ref)
         if problem is not None:
             refs = refs[:index]
-            torn, damage = _verdict(ref, problem, confirmed_tx)
+            torn, damage = _verdict(ref, problem, confirmed_tx, is_elsewhere)
             break
     end = refs[-1].end if refs else start
     return Scan(refs, end, torn, damage)
@@ -98,10 +110,14 @@ def _payload_problem(disk: Disk, ref: BlockRef) -> str | None:
     return None
 
 
-def _verdict(ref: BlockRef, problem: str, confirmed_tx: int) -> tuple[str | None, LogFault | None]:
+def _verdict(
+    ref: BlockRef, problem: str, confirmed_tx: int, is_elsewhere: Callable[[BlockHeader], bool]
+) -> tuple[str | None, LogFault | None]:
     """On a block whose payload is not what was written, and that no later header proves to have been synced."""
     header = ref.header
-    if header.rows and header.first.tx < confirmed_tx:
+    # Without rows, it was written for commits that came after theirs, and G is above those only once it was synced.
+    at = header.first if header.rows else header.aligned
+    if at.tx < confirmed_tx and not is_elsewhere(header):
         reason = f"a block that was confirmed to Postgres is damaged: {problem}"
         return None, CorruptBlock(reason, path=ref.path, position=ref.position, first=header.first)
     return problem, None

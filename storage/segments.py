@@ -87,6 +87,24 @@ def list_segments(disk: Disk, log: int) -> tuple[list[Segment], list[str]]:
     return segments, [layout.segment_path(log, name) for name in dead]
 
 
+def remove_strays(disk: Disk, log: int, living: Sequence[Segment]) -> int:
+    """Remove what lies before a log's last segment and is not a segment any more, or never became one.
+
+    That is what was compacted or retired just now, and what was left when that failed before. A file behind the last
+    segment may be on its way to become one.
+    """
+    paths = {segment.path for segment in living}
+    end = living[-1].first if living else SNAPSHOT_END
+    folder = layout.log_folder(log)
+    names = [name for name in map(SegmentName.parse, disk.names(folder)) if name is not None and name.first < end]
+    gone = [path for name in names if (path := layout.segment_path(log, name)) not in paths]
+    for path in gone:  # the oldest first
+        disk.remove(path)
+    if gone:
+        disk.sync_folder(folder)
+    return len(gone)
+
+
 def living_names(names: Sequence[SegmentName]) -> tuple[list[SegmentName], list[SegmentName]]:
     """Split names into those that count, in order, and those that a higher generation covers."""
     ordered = sorted(names, key=lambda name: (name.first, name.generation))
@@ -119,6 +137,7 @@ class LogFiles:
         self.bases = bases
         self.repairs: list[Repair] = []
         self.segment_bytes_max = SEGMENT_BYTES_MAX
+        self._bases_begun = 1 + max((base.number for base in bases), default=-1)
 
     def target(self, first: LogOffset) -> Segment:
         """The segment for a block that starts with this row: the last one, or a new one."""
@@ -131,6 +150,11 @@ class LogFiles:
     def takes_commits(self) -> bool:
         """Whether a commit without rows has a segment to go to; it cannot name a new one."""
         return bool(self.segments) and self.segments[-1].takes_more(self.segment_bytes_max)
+
+    def new_base_number(self) -> int:
+        """For the next base. Used once, whatever becomes of that base: somebody may have seen its file."""
+        self._bases_begun += 1
+        return self._bases_begun - 1
 
     @property
     def base(self) -> Base | None:

@@ -175,13 +175,17 @@ class ShapeLog:
         """Make all rows visible, up to their transaction's end. False if that transaction was known."""
         if aligned <= self.visible:
             return False
-        if aligned < self.last:
-            raise WentBackwards(
-                f"a transaction that ends at {aligned} left a row at {self.last}", log=self.number, handle=self.handle
-            )
+        self.check_end(self.last, aligned)
         self.visible = aligned
         self._committed_last = self.last
         return True
+
+    def check_end(self, last: LogOffset, aligned: LogOffset) -> None:
+        """Raise `WentBackwards` for a transaction that ends before its last row."""
+        if aligned < last:
+            raise WentBackwards(
+                f"a transaction that ends at {aligned} left a row at {last}", log=self.number, handle=self.handle
+            )
 
     def drop_open_rows(self) -> list[Share]:
         """Forget the open transaction; its shares in memory are returned. What is on disk is the caller's to cut."""

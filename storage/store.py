@@ -19,7 +19,7 @@ from storage import layout, limits, log_facts, recovery
 from storage.bases import BaseWriter
 from storage.clocks import Clocks
 from storage.disk import Disk
-from storage.errors import Misuse, SharedDiskFault, StorageError, UnknownLog, from_os_error
+from storage.errors import LogFault, Misuse, SharedDiskFault, StorageError, UnknownLog, named_faults
 from storage.flush import Flushed, FlushJob
 from storage.flush_control import FlushControl, FlushOptions
 from storage.incoming import FragmentShares, source_of
@@ -28,6 +28,7 @@ from storage.marks import LogMarks, Marks
 from storage.metrics import Metric, Metrics
 from storage.offset import BEFORE_ALL, LogOffset
 from storage.open_logs import OpenLog, OpenLogs
+from storage.repair import run_repairs
 from storage.rows import Integers
 from storage.shape_log import Placement
 from storage.share import Share, Source
@@ -68,19 +69,22 @@ class Store:
         self._covered = BEFORE_ALL
         self._open: dict[int, OpenLog] = {}
         self._removing: set[int] = set()
+        self._maintaining = threading.Lock()
+        self._maintained: int | None = None
         self._must_abandon = False
         self._room = threading.Condition(self.lock)
-        with _named_faults(layout.LOGS):
+        with named_faults(layout.LOGS):
             disk.make_folder(layout.LOGS)
             disk.make_folder(layout.JOURNAL)
             disk.sync_folder("")
+            disk.sync_folder(layout.LOGS)  # a process that was killed may have made a log, and not come so far
             recovery.recover_journal(disk, self.logs.index, confirmed_tx=confirmed_tx, written_at=clocks.wall())
 
     # Logs
 
     def create_log(self, facts: LogFacts) -> None:
         """Make a new log, on disk when this returns. Its number must never have been used."""
-        with self.lock, _named_faults(layout.log_folder(facts.log)):
+        with self.lock, named_faults(layout.log_folder(facts.log)):
             if self.disk.exists(layout.log_facts(facts.log)):
                 raise Misuse(f"log {facts.log} exists")
             self.logs.create(facts)
@@ -90,24 +94,39 @@ class Store:
         with self.lock:
             self._removing.add(log)
             self._open.pop(log, None)
-            if self._control.job is None:
-                self._finish_removals()  # else its files may be in use: they go when the flush has ended
         self._marks.close(log, "the log was removed")
+        with self.lock:
+            if self._is_idle(log):
+                self._remove_files(log)
 
     def log(self, log: int) -> OpenLog:
         """An open log. For the other modules of storage, under `lock`."""
         if log in self._removing:
             raise UnknownLog(f"log {log} was removed")
-        with _named_faults(layout.log_folder(log)):
+        with named_faults(layout.log_folder(log)):
             return self.logs.get(log)
 
     def new_base(self, log: int) -> BaseWriter:
         """Begin a base of a log: a snapshot. It can be read while it is written; unfinished, it goes with a crash."""
         with self.lock:
             files = self.log(log).files
-            writer = BaseWriter(self.disk, log, 1 + max((base.number for base in files.bases), default=-1))
+            writer = BaseWriter(self.disk, log, files.new_base_number())
             files.bases.append(writer.base)
             return writer
+
+    @contextlib.contextmanager
+    def maintain(self, log: int) -> Iterator[OpenLog]:
+        """Work on a log's old files while others append, flush and read. One works at a time: it takes memory."""
+        with self._maintaining:
+            with self.lock:
+                opened = self.log(log)
+                self._maintained = log
+            try:
+                yield opened
+            finally:
+                with self.lock:
+                    self._maintained = None
+                    self._finish_removals()
 
     # Rows
 
@@ -124,7 +143,7 @@ class Store:
             source.prepare()
         with self.lock:
             opened = self._writable(log)
-            placement = self._take(opened, source, None, after)
+            placement = self._take(opened, source, None, after, aligned)
             if aligned is not None:
                 self._commit(opened, aligned)
         self._after_change((log,))
@@ -139,21 +158,23 @@ class Store:
         """
         source = source_of(rows)
         start = 0
-        with self.lock:
-            for log, end, committed, aligned in zip(
-                shares.logs, shares.ends, shares.committed, shares.aligned, strict=True
-            ):
-                opened = self._writable(log)
-                middle = start + committed
-                if committed:
-                    self._take(opened, source, shares.rows[start:middle], after)
-                if aligned is not None:
-                    self._commit(opened, aligned)
-                if middle < end:
-                    self._take(opened, source, shares.rows[middle:end], after)
-                start = end
-            self._covered = max(self._covered, upto)
-        self._after_change(shares.logs)
+        try:
+            with self.lock:
+                for log, end, committed, aligned in zip(
+                    shares.logs, shares.ends, shares.committed, shares.aligned, strict=True
+                ):
+                    opened = self._writable(log)
+                    middle = start + committed
+                    if committed:
+                        self._take(opened, source, shares.rows[start:middle], after, aligned)
+                    if aligned is not None:
+                        self._commit(opened, aligned)
+                    if middle < end:
+                        self._take(opened, source, shares.rows[middle:end], after, None)
+                    start = end
+                self._covered = max(self._covered, upto)
+        finally:
+            self._after_change(shares.logs)  # also of those that took their rows before another could not
 
     def commit(self, log: int, aligned: LogOffset) -> bool:
         """The open transaction ended at `aligned`: its rows become visible. False if that was known."""
@@ -178,8 +199,8 @@ class Store:
                 raise Misuse("a flush is in flight: its rows may belong to the transaction that is dropped")
             self._must_abandon = True
             cut = self._drop_open_rows()
-            with _named_faults(layout.JOURNAL, shared=True):
-                recovery.run_repairs(self.disk, self.logs.index.repairs)
+            with named_faults(layout.JOURNAL, shared=True):
+                run_repairs(self.disk, self.logs.index.repairs)
                 aligned = {log: opened.state.visible for log, opened in cut.items()}
                 recovery.remove_open_shares(self.disk, self.logs.index, aligned, written_at=self._clocks.wall())
             for log, opened in cut.items():
@@ -206,11 +227,7 @@ class Store:
         """Settle a job that has run. Returns which logs are durable further than before; readers are woken."""
         with self.lock:
             flushed = self._control.end(job, self._clocks.monotonic())
-            try:
-                self._finish_removals()
-            except StorageError:
-                # What is durable must be told, whatever becomes of files that nobody wants; they go next time.
-                logger.exception("the files of a removed log are still there")
+            self._finish_removals()
             self._room.notify_all()
         if self._marks:
             for one in flushed:
@@ -298,10 +315,14 @@ class Store:
             raise Misuse("the open transactions were not dropped yet: `abandon` must succeed first")
         return self.log(log)
 
-    def _take(self, opened: OpenLog, source: Source, rows: Integers | None, after: LogOffset) -> Placement:
+    def _take(
+        self, opened: OpenLog, source: Source, rows: Integers | None, after: LogOffset, aligned: LogOffset | None
+    ) -> Placement:
         state = opened.state
         now = self._clocks.monotonic()
         share = Share(source, rows, at=now)
+        if aligned is not None:
+            state.check_end(share.last, aligned)  # before anything is taken
         placement = state.place(after, share.first, share.last, self._covered)
         if placement is Placement.BELOW:
             self.metrics.count(Metric.REPLAYED_ROWS, amount=share.count)
@@ -334,25 +355,44 @@ class Store:
         for log, opened in self._open.items():
             state = opened.state
             self._buffer.release(state.drop_open_rows())
-            self._buffer.forget(state)
+            if not state.pending:  # else its rows are as old as they were
+                self._buffer.forget(state)
             self._buffer.touch(state)
-            if state.has_open_rows_on_disk or opened.files.repairs:
-                with _named_faults(layout.log_folder(log)):
-                    recovery.cut_open_rows(self.disk, opened.files, state.visible)
+            if state.fault is not None:
+                continue  # it takes no more rows, so those on disk can meet no others; the next start removes them
+            try:
+                if state.has_open_rows_on_disk or opened.files.repairs:
+                    with named_faults(layout.log_folder(log)):
+                        recovery.cut_open_rows(self.disk, opened.files, state.visible)
+            except LogFault as fault:
+                logger.error("log %d (%s) stopped: %s", log, state.handle, fault)  # noqa: TRY400 - the text says it all
+                self._buffer.release(state.poison(fault))
+                self._buffer.forget(state)
+                continue
             if state.has_open_rows_on_disk:
                 cut[log] = opened
         return cut
 
+    def _is_idle(self, log: int) -> bool:
+        """Whether nobody uses a log's files but readers."""
+        return self._control.job is None and self._maintained != log
+
     def _finish_removals(self) -> None:
-        """Remove the files of logs that were dropped; raises what the disk says, and can be called again."""
-        for log in sorted(self._removing):
-            opened = self.logs.forget(log)
-            if opened is not None:
-                self._buffer.forget(opened.state)
-                self._buffer.release(opened.state.pending)
-            with _named_faults(layout.log_folder(log)):
-                log_facts.remove_log(self.disk, log)
-            self._removing.discard(log)
+        """Remove what was in use when its log was removed. Raises nothing: whoever ends that use has news to tell."""
+        for log in sorted(filter(self._is_idle, self._removing)):
+            try:
+                self._remove_files(log)
+            except StorageError:
+                logger.exception("the files of a removed log are still there; they go next time")
+
+    def _remove_files(self, log: int) -> None:
+        opened = self.logs.forget(log)
+        if opened is not None:
+            self._buffer.forget(opened.state)
+            self._buffer.release(opened.state.pending)
+        with named_faults(layout.log_folder(log)):
+            log_facts.remove_log(self.disk, log)
+        self._removing.discard(log)
 
     def _after_change(self, logs: Iterable[int]) -> None:
         """V is stored; tell those who wait for data, and the flusher if there is something new for it."""
@@ -363,12 +403,3 @@ class Store:
                 opened = self.logs.peek(log)
                 if opened is not None:
                     self._marks.visible(log, opened.state.visible)
-
-
-@contextlib.contextmanager
-def _named_faults(path: str, *, shared: bool = False) -> Iterator[None]:
-    """Name what the operating system says."""
-    try:
-        yield
-    except OSError as error:
-        raise from_os_error(error, path, shared=shared) from None

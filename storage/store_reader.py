@@ -32,7 +32,7 @@ class StoreReader:
 
     def __init__(self, store: Store, cache: BlocksCache | None = None) -> None:
         self._store = store
-        self._cache = cache or BlocksCache(store.disk)
+        self._cache = cache or BlocksCache(store.disk, metrics=store.metrics)
 
     def read(self, log: int, after: LogOffset, max_bytes: int | None = None) -> ReadResult:
         """The visible rows above `after`; see `storage.reading.read` for limits and errors."""

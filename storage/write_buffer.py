@@ -2,7 +2,7 @@
 
 Invariants:
     size = sum over the sources held by any share, pending or in a window, + the shares' own cost
-    a log is in `_dirty` iff it has pending rows or owes a commit block; in the order in which it became so
+    a log is in `_dirty` iff it has pending rows or owes a commit block; in the order of the oldest rows
     a due log was named with its trigger; nobody has to append for a flush to become due
 """
 
@@ -66,7 +66,7 @@ class WriteBuffer:
                 f"log {log.number} holds {log.pending_size} bytes of at most {options.log_bytes_max}",
                 handle=log.handle,
             )
-        if self._is_full(source_size):
+        if source_size and self._is_full(source_size):  # a source that is held already needs no more room
             raise BufferFull(f"all logs hold {self.size} bytes of at most {options.bytes_max}")
 
     def has_room(self, size: int, log: ShapeLog | None) -> bool:
@@ -80,6 +80,8 @@ class WriteBuffer:
         if source.holders == 1:
             self.size += source.size
         self.size += _own_cost(share)
+        if len(log.pending) == 1:
+            self._dirty.pop(log.number, None)  # it may owe a commit since earlier, but its rows are the youngest
         self.touch(log)
 
     def touch(self, log: ShapeLog) -> None:
@@ -137,9 +139,10 @@ class WriteBuffer:
         self._due.pop(log.number, None)
 
     def restore(self, logs: Iterable[ShapeLog]) -> None:
-        """The flush of these logs failed: they are the oldest again."""
+        """The flush of these logs failed: they are as old again as their rows are."""
         restored = {log.number: log for log in logs if log.pending or log.owes_commit_block}
-        self._dirty = restored | self._dirty
+        by_age = sorted((self._dirty | restored).values(), key=lambda log: log.pending_since)
+        self._dirty = {log.number: log for log in by_age}
 
     def oldest_at(self) -> float | None:
         """When the oldest pending row came: the first log has it, since logs join when they get their first row."""
@@ -151,7 +154,7 @@ class WriteBuffer:
     def due(self, now: float) -> dict[int, tuple[ShapeLog, Trigger]]:
         """The logs whose flush is due. If the oldest waited too long or the buffer is full: all that hold rows."""
         oldest = self.oldest_at()
-        if oldest is not None and now - oldest >= self.options.flush_age_seconds:
+        if oldest is not None and now >= oldest + self.options.flush_age_seconds:  # as in `next_due_at`, to the last bit
             return self._all(Trigger.AGE)
         if self.size >= self.options.bytes_max:
             return self._all(Trigger.PRESSURE)
