@@ -25,6 +25,8 @@ from tests.bench.rows import Row
 
 Benchmark = Callable[[list[str]], list[Row]]
 
+TABLE_COLUMNS = 140
+
 EPILOG = """\
 examples:
   python -m tests.bench                          everything, at full size (takes a while)
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str], found: Mapping[str, Benchmark] | None = None)
         progress("")
         _keep(own.out, name, passed, result)
         if not own.json:
-            Console().print(_table(name, result))
+            _console().print(_table(name, result))
     if own.json:
         sys.stdout.write(_encoded([asdict(row) for row in rows]))
     missed = sum(row.met is False for row in rows)
@@ -133,6 +135,11 @@ def _table(name: str, rows: Sequence[Row]) -> Table:
             row.measure, _number(row.value), _number(row.baseline), ratio, row.unit, row.target, verdicts[row.met]
         )
     return table
+
+
+def _console() -> Console:
+    """A file or a pipe has no width; the table should not be folded for it."""
+    return Console() if sys.stdout.isatty() else Console(width=TABLE_COLUMNS)
 
 
 def _number(value: float | None) -> str:

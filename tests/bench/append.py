@@ -14,19 +14,25 @@ from pathlib import Path
 
 from storage.clocks import Clocks
 from storage.disk import LocalDisk, folder_of
-from storage.limits import FLUSH_AGE_SECONDS
+from storage.flush_control import FlushOptions
+from storage.limits import JOURNAL_BYTES_MAX
 from storage.metrics import Metric
-from storage.store import Store
+from storage.store import Store, StoreOptions
+from storage.write_buffer import Trigger
 from tests.bench.measuring import options_parser, plain_write_seconds, prepared_data, progress, scaled, scratch, settle
 from tests.bench.pump import Pump
 from tests.bench.rows import Row, bounded, compared
-from tests.bench.workload import Fragment, empty_logs, fragments, make_logs, open_store
+from tests.bench.workload import TRANSACTION_ROWS, Fragment, empty_logs, fragments, make_logs, open_store
 
 ROWS = 1_000_000
 RATIO_MIN = 0.7
 """Of the limit, for one log; many logs are bounded by the syncs of a tick instead."""
 TICK_SYNCS_MAX = 4
 TICK_SECONDS_MAX = 1.0
+TICKS_MAX = 10_000
+"""Ticks until the journal is too long, if the bytes of a tick are few."""
+EMPTYING_FLUSHES = 10
+"""Of those that it takes to empty the journal; each moves as many logs as the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ def run(arguments: list[str]) -> list[Row]:
         with scratch(options.folder) as root:
             make_logs(root, options.tick_logs)
             rows += _tick(options, root)
-            rows += _ticks(options, root)
+            rows += _emptying(options, root)
     return rows
 
 
@@ -63,7 +69,6 @@ def _parse(arguments: list[str]) -> Namespace:
         "--batches", type=int, nargs="*", default=[20, 1_000, 20_000], help="rows of a batch (20 1000 20000)"
     )
     parser.add_argument("--tick-logs", type=int, default=10_000, help="logs of the tick (10000); 0 leaves it out")
-    parser.add_argument("--ticks", type=int, default=40, help="ticks one after the other, before scaling (40)")
     return parser.parse_args(arguments)
 
 
@@ -81,7 +86,7 @@ def _cell(options: Namespace, root: Path, logs_count: int, batch_rows: int) -> I
                 found.append(_fill(root, logs_count, prepared, overlapped=overlapped))
     for overlapped, found in costs.items():
         yield compared(
-            f"{name}, flushes {'in a second thread' if overlapped else 'in between'}",
+            f"{name}, {'two threads' if overlapped else 'one thread'}",
             "changes/s",
             [rows_count / cost.seconds for cost in found],
             [rows_count / cost.limit_seconds for cost in found],
@@ -122,23 +127,22 @@ def _cost(root: Path, store: Store, seconds: float) -> Cost:
 class _Ticking:
     """A store whose time is made up, so that a flush is due when a tick says so."""
 
-    def __init__(self, disk: LocalDisk, logs_count: int) -> None:
+    def __init__(self, disk: LocalDisk, logs_count: int, options: StoreOptions | None = None) -> None:
         self.now = 0.0
-        self.store = open_store(disk, Clocks(monotonic=lambda: self.now), logs_count)
+        self.store = open_store(disk, Clocks(monotonic=lambda: self.now), logs_count, options)
 
     def tick(self, fragment: Fragment) -> None:
-        """Append, and flush until nothing is due, as somebody would who wakes up at `next_flush_at`."""
+        """A second passes: append, and one flush."""
         assert fragment.shares is not None
         self.store.append_fragment(fragment.rows, fragment.shares, after=fragment.after, upto=fragment.upto)
-        self.now += FLUSH_AGE_SECONDS
-        while (due := self.store.next_flush_at()) is not None and due <= self.now:
-            self.store.flush()
+        self.now += 1.0
+        self.store.flush()
 
 
 def _tick(options: Namespace, root: Path) -> list[Row]:
     """One change for each log, one flush."""
     count = options.tick_logs
-    fragment = next(fragments(count, -(-count // 1_000) * 1_000, count))
+    fragment = next(_of_ticks(count))
     costs = []
     for turn in range(options.rounds):
         progress(f"append: {count:,} logs, one change each: round {turn + 1} of {options.rounds}")
@@ -152,37 +156,47 @@ def _tick(options: Namespace, root: Path) -> list[Row]:
             _check(ticking.store, fragment)
         costs.append(_cost(root, ticking.store, seconds))
     name = f"{count:,} logs, one change each, one flush"
-    seconds_each = [cost.seconds for cost in costs]
     return [
-        bounded(f"{name}: append and flush", "s", seconds_each, value_max=TICK_SECONDS_MAX),
+        bounded(f"{name}: append and flush", "s", [cost.seconds for cost in costs], value_max=TICK_SECONDS_MAX),
         bounded(f"{name}: synced", "syncs", [cost.syncs for cost in costs], value_max=TICK_SYNCS_MAX),
     ]
 
 
-def _ticks(options: Namespace, root: Path) -> list[Row]:
-    """The same again and again: the journal fills and is emptied into segments."""
-    count, ticks_count = options.tick_logs, scaled(options.ticks, options.scale)
-    batch_rows = -(-count // 1_000) * 1_000
+def _of_ticks(logs_count: int, ticks_count: int = 1) -> Iterator[Fragment]:
+    """Fragments with one change for each log (the last transaction may bring some logs a second one)."""
+    batch_rows = -(-logs_count // TRANSACTION_ROWS) * TRANSACTION_ROWS
+    return fragments(ticks_count * batch_rows, batch_rows, logs_count)
+
+
+def _emptying(options: Namespace, root: Path) -> list[Row]:
+    """Tick after tick until the journal is too long; then some flushes that move logs out of it."""
+    count = options.tick_logs
+    journal_bytes = scaled(JOURNAL_BYTES_MAX, options.scale)
+    flush = FlushOptions(journal_bytes_max=journal_bytes, journal_file_bytes_max=journal_bytes // 4)
     empty_logs(root)
     with folder_of(LocalDisk(root)) as disk:
-        ticking = _Ticking(disk, count)
-        seconds = []
-        settle()
-        for number, fragment in enumerate(fragments(ticks_count * batch_rows, batch_rows, count), 1):
-            progress(f"append: {count:,} logs, tick {number} of {ticks_count}")
+        ticking = _Ticking(disk, count, StoreOptions(flush=flush))
+        store, seconds = ticking.store, list[float]()
+        for fragment in _of_ticks(count, TICKS_MAX):
+            if store.next_flush_at() is not None:
+                break  # every row is flushed, so this is the journal
+            progress(
+                f"append: {count:,} logs, tick {len(seconds) + 1}, until {journal_bytes:,} bytes are in the journal"
+            )
             start = time.perf_counter()
             ticking.tick(fragment)
             seconds.append(time.perf_counter() - start)
-        cost = _cost(root, ticking.store, sum(seconds))
-    name = f"{count:,} logs, {ticks_count} ticks"
+        size, syncs = store.metrics.value(Metric.FLUSHED_BYTES), store.metrics.value(Metric.SYNCS)
+        progress(f"append: {count:,} logs, {EMPTYING_FLUSHES} flushes out of the journal")
+        settle()
+        start = time.perf_counter()
+        for _ in range(EMPTYING_FLUSHES):
+            store.flush()
+        emptying = time.perf_counter() - start
+    size, syncs = store.metrics.value(Metric.FLUSHED_BYTES) - size, store.metrics.value(Metric.SYNCS) - syncs
+    moved = store.metrics.value(Metric.FLUSHES, Trigger.JOURNAL)
+    limit = plain_write_seconds(root, size, syncs)
     return [
-        Row(
-            f"{name}: mean",
-            cost.seconds / ticks_count,
-            "s a tick",
-            cost.limit_seconds / ticks_count,
-            cost.limit_seconds / cost.seconds,
-        ),
-        Row(f"{name}: longest", max(seconds), "s"),
-        Row(f"{name}: synced", cost.syncs / ticks_count, "syncs a tick"),
+        Row(f"{count:,} logs, one change each, again and again: mean", statistics.mean(seconds), "s a tick"),
+        compared(f"{count:,} logs, out of the journal into segments", "logs/s", [moved / emptying], [moved / limit]),
     ]

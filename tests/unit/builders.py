@@ -1,5 +1,6 @@
-"""What the tests of storage build their worlds from: rows whose values follow from their offsets, and a store to
-which they are written, with clocks that move only when told.
+"""What the tests of storage are built from: rows whose values follow from their offsets, and a store to write them to.
+
+Its clocks move only when told.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,6 +11,7 @@ import pytest
 
 from storage.clocks import Clocks
 from storage.disk import Disk
+from storage.errors import SharedDiskFault
 from storage.flush_control import FlushOptions
 from storage.log_facts import LogFacts
 from storage.memory_disk import MemoryDisk
@@ -55,7 +57,7 @@ def rows(
     at = list(offsets)
     return pa.RecordBatch.from_pylist(
         [
-            {"tx": tx, "op": op, "kind": kind, "new": {name: text for name in columns} | {columns[0]: f"{tx}.{op}"}}
+            {"tx": tx, "op": op, "kind": kind, "new": dict.fromkeys(columns, text) | {columns[0]: f"{tx}.{op}"}}
             for tx, op in at
         ],
         schema=row_schema(columns, absent=False),
@@ -125,6 +127,9 @@ class Rig:
 
     def durable(self, log: int = 1) -> LogOffset:
         return self.store.marks(log)[1]
+
+    def is_paused(self) -> bool:
+        return isinstance(self.store.fault, SharedDiskFault)
 
     def read(self, after: LogOffset = SNAPSHOT_END, max_bytes: int | None = None, *, log: int = 1) -> ReadResult:
         return self.reader.read(log, after, max_bytes)

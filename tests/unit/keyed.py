@@ -11,7 +11,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from storage.disk import Disk
+from storage.faulty_disk import FaultyDisk
 from storage.flush_control import FlushOptions
+from storage.memory_disk import MemoryDisk, luckiest
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.rows import ABSENT, OLD, Kind, row_schema
 from storage.store import StoreOptions
@@ -21,6 +23,9 @@ from tests.unit.builders import NEVER_SECONDS, Rig
 KEYED: Final = ("id", "left", "right")
 CHUNK_BYTES: Final = 600
 """About five rows, so that a few transactions have some chunks."""
+
+TRUNCATING_KEY: Final = 3
+"""Where another row would die, all of them do."""
 
 Values = dict[str, str | None]
 State = dict[str, Values]
@@ -44,7 +49,9 @@ class Draw(NamedTuple):
     value: int
 
 
-DRAWS = st.builds(Draw, st.integers(0, 3), st.integers(0, 9).map(lambda n: n == 0), st.integers(0, 3), st.integers(0, 9))
+DRAWS = st.builds(
+    Draw, st.integers(0, 3), st.integers(0, 9).map(lambda n: n == 0), st.integers(0, 3), st.integers(0, 9)
+)
 TRANSACTIONS = st.lists(DRAWS, min_size=1, max_size=4)
 
 
@@ -58,8 +65,9 @@ def tiny(*, segment_bytes: int = 1, own_segment_bytes: int = 1, **flush: Any) ->
 
 def keyed_batch(rows: Sequence[Row], *, absent: bool = True, old: bool = False) -> pa.RecordBatch:
     """Rows as a log takes them, with or without the optional columns."""
+    nulls: Values = dict.fromkeys(KEYED)
     records = [
-        {"tx": row.at.tx, "op": row.at.op, "kind": row.kind, "new": dict.fromkeys(KEYED) | row.new}
+        {"tx": row.at.tx, "op": row.at.op, "kind": row.kind, "new": nulls | row.new}
         | ({ABSENT: _bitmap(row)} if absent else {})
         | ({OLD: None} if old else {})
         for row in rows
@@ -144,6 +152,15 @@ class Table:
         if aligned is not None:
             self.states[aligned] = state_after(rows_of_tx(self.rows, aligned.tx), self.state)
 
+    def write_in_parts(self, draws: Sequence[Draw], *, late: bool = False) -> None:
+        """A whole transaction, each row of which was flushed before the next one came; its end, too, if it is late."""
+        rows = self.make(draws)
+        for row in rows:
+            self.append([row], aligned=self.aligned(rows) if row is rows[-1] and not late else None)
+            self.flush()
+        if late:
+            self.commit()
+
     def commit(self) -> None:
         """The end of a transaction whose rows were written."""
         end = self.aligned(self.rows)
@@ -154,7 +171,17 @@ class Table:
         self.rig.store.flush(demand=[1])
 
     def reopen(self) -> None:
+        """By the next process."""
         self.rig = self.rig.reopened()
+
+    def copy(self) -> "Table":
+        """The same table on a copy of the disk, as it is without a crash."""
+        disk = self.rig.disk
+        inner = disk.disk if isinstance(disk, FaultyDisk) else disk
+        assert isinstance(inner, MemoryDisk)
+        copied = Table(inner.crash_image(luckiest), self.rig.options)
+        copied.rows, copied.states, copied._tx = list(self.rows), dict(self.states), self._tx
+        return copied
 
     def read_rows(self, after: LogOffset = SNAPSHOT_END, max_bytes: int | None = None) -> list[Row]:
         return [row for result in self.rig.read_on(after, max_bytes) for row in rows_in(result.rows)]
@@ -176,10 +203,12 @@ def _legal(at: LogOffset, draw: Draw, state: State) -> Row:
     key, value = f"key {draw.key}", str(draw.value) if draw.value else None
     if key not in state:
         return Row(at, Kind.INSERT, {"id": key, "left": value, "right": None})
+    if draw.dies and draw.key == TRUNCATING_KEY:
+        return Row(at, Kind.TRUNCATE, {})
     if draw.dies:
         return Row(at, Kind.DELETE, {"id": key})
-    sent = {name: value for bit, name in enumerate(KEYED[1:]) if draw.sent & 1 << bit}
-    return Row(at, Kind.UPDATE, {"id": key} | sent)
+    sent: Values = {name: value for bit, name in enumerate(KEYED[1:]) if draw.sent & 1 << bit}
+    return Row(at, Kind.UPDATE, sent | {"id": key})
 
 
 def _bitmap(row: Row) -> bytes | None:

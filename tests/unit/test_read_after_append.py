@@ -1,5 +1,7 @@
-"""What was appended can be read at once, and from then on without a break: out of the buffer, out of a flush in
-flight, out of the files; always the oldest first, each row once, whatever becomes of the flush.
+"""What was appended can be read at once, and from then on without a break.
+
+Out of the buffer, out of a flush in flight, out of the files: the oldest first, each row once, whatever becomes of the
+flush.
 """
 
 import errno
@@ -7,7 +9,7 @@ import threading
 
 import pytest
 
-from storage.errors import AboveUpper, FileVanished, Hole, SharedDiskFault
+from storage.errors import AboveUpper, FileVanished, Hole
 from storage.faulty_disk import Fault, FaultyDisk, NoFaults, Operation, Rule, Script
 from storage.memory_disk import MemoryDisk
 from storage.metrics import Metric
@@ -210,7 +212,7 @@ def test_a_failed_flush_loses_nothing_and_acknowledges_nothing(
     job.run(disk)
     assert rig.store.end_flush(job) == []
     assert rig.durable() == LogOffset(2, 1)
-    assert isinstance(rig.store.fault, SharedDiskFault)
+    assert rig.is_paused()
     assert_readable_from_everywhere(rig, expected)
 
     # Another producer's flush finds nothing that it could acknowledge in the first one's place.
@@ -220,7 +222,7 @@ def test_a_failed_flush_loses_nothing_and_acknowledges_nothing(
     rig.clock.seconds += 10
     flushed = rig.store.flush(demand=[1])
     assert [one.aligned for one in flushed] == [LogOffset(5, 1)]
-    assert rig.store.fault is None
+    assert not rig.is_paused()
     assert_readable_from_everywhere(rig, expected)
     assert_readable_from_everywhere(rig.reopened(), expected)
 

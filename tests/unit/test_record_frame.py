@@ -81,6 +81,15 @@ def test_a_record_that_was_synced_and_is_damaged_is_an_error() -> None:
     assert scan(last_mark_gone[:-1] + b"?").records == [b"first"]  # nobody can know that it was synced
 
 
+def test_a_hole_in_an_append_that_was_under_way_is_a_torn_tail() -> None:
+    """A power cut may take one sector and leave the next; nothing was acknowledged."""
+    synced, _ = appended([b"first"])
+    under_way = encode_records([b"lost", b"left"], len(encode_records([b"first"], 0)))
+    found = scan(synced + bytes(len(under_way) // 2) + under_way[len(under_way) // 2 :])
+    assert found.records == [b"first"]
+    assert found.end == len(synced)
+
+
 @pytest.mark.parametrize(("version", "kind"), [(2, 1), (1, 3)])
 def test_another_versions_frame_is_refused(version: int, kind: int) -> None:
     head = struct.pack("<8sHBxIQI", MAGIC, version, kind, 0, 0, 0)

@@ -212,6 +212,17 @@ def test_a_reader_does_not_see_what_is_not_synced(disk: MemoryDisk) -> None:
     assert reader.refresh().records == [b"a"]
 
 
+def test_a_reader_sees_a_record_when_its_mark_comes(disk: MemoryDisk) -> None:
+    RecordLog(disk, "log").append([b"a"])
+    content = disk.read(FIRST, 0, 10_000)
+    reader, seen = RecordLogReader(disk, "log"), list[bytes]()
+    for size in range(FRAME_SIZE, len(content) + 1):  # as if it looked while each byte was written
+        disk.truncate(FIRST, 0)
+        disk.append(FIRST, [content[:size]])
+        seen += reader.refresh().records
+        assert seen == ([b"a"] if size == len(content) else [])
+
+
 def test_a_reader_with_open_files_follows_a_rewrite(tmp_path: Path) -> None:
     with folder_of(LocalDisk(tmp_path)) as disk, folder_of(LocalDisk(tmp_path)) as other:
         log = RecordLog(disk, "log")
@@ -320,7 +331,7 @@ class Story:
                 step()
             self.read()
         self.faulty.healthy = True
-        while self.log is None:
+        if self.log is None:
             self.open()
         self.append()
         self.read()
