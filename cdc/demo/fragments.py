@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from cdc.demo.shop import ROUND, SMALL, TABLES, Round, round_of
+from cdc.demo.shop import ROUND, SMALL, TABLES, Round, round_of, transaction_at
 from storage.offset import LogOffset
 from storage.rows import TX
 
@@ -66,7 +66,7 @@ def _group(one: Round, first: int, stop: int) -> Fragment:
     for table in TABLES:
         rows = _between(one, table, first, stop)
         if rows.num_rows:
-            last = _transaction_of(one, rows)
+            last = transaction_at(rows.column(TX)[rows.num_rows - 1].as_py())
             parts.append(Part(table, rows, one.end_of(last)))
     return Fragment(first, stop - 1, parts, ends=True)
 
@@ -90,8 +90,3 @@ def _pieces(one: Round, large: int) -> Iterator[Fragment]:
 def _between(one: Round, table: str, first: int, stop: int) -> pa.RecordBatch:
     begin, end = one.rows_below(table, first), one.rows_below(table, stop)
     return one.tables[table].slice(begin, end - begin)
-
-
-def _transaction_of(one: Round, rows: pa.RecordBatch) -> int:
-    """The transaction of the last row."""
-    return one.number * ROUND + transaction_in_round(rows.column(TX)[rows.num_rows - 1].as_py())

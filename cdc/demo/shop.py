@@ -51,7 +51,7 @@ TX_STEP: Final = 8_192
 COMMIT_SIZE: Final = 48
 """Bytes of a commit record: its end is what is confirmed."""
 
-_FIRST_NAMES: Final = ("Ada", "Bela", "Chidi", "Dana", "Edda", "Farid", "Greta", "Hugo", "Ines", "Joao", "Kenji", "Lena")
+_FIRST_NAMES: Final = ("Ada", "Bela", "Chidi", "Dana", "Edda", "Farid", "Greta", "Hugo", "Ines", "Joao", "Kai", "Lena")
 _LAST_NAMES: Final = ("Abel", "Bauer", "Costa", "Duarte", "Eriksen", "Fontaine", "Greco", "Horvat", "Ito", "Jensen")
 _CITIES: Final = ("Antwerp", "Bergen", "Coimbra", "Dresden", "Espoo", "Ghent", "Haarlem", "Innsbruck", "Lyon", "Porto")
 _PRODUCTS: Final = (
@@ -82,9 +82,19 @@ def tx_of(number: int) -> int:
     return TX_FIRST + number * TX_STEP
 
 
+def transaction_at(tx: int) -> int:
+    """The number of the transaction that a row belongs to."""
+    return (tx - TX_FIRST) // TX_STEP
+
+
 def confirmed_by(number: int) -> int:
     """G when everything up to this transaction is durable."""
     return tx_of(number) + COMMIT_SIZE
+
+
+def committed_at(number: int) -> int:
+    """When it was committed by the shop's clock, in microseconds since 1970."""
+    return int((_OPENED + np.timedelta64(number * _SECONDS_APART, "s")).astype("datetime64[us]").astype(np.int64))
 
 
 def first_above(confirmed: int) -> int:
