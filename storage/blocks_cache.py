@@ -68,7 +68,6 @@ class BlocksCache:
             lambda: self.share(share),
         )
 
-
     def _get(self, key: Key, make: Callable[[], tuple[list[pa.RecordBatch], int]]) -> list[pa.RecordBatch]:
         is_miss = False
 

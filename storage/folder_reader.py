@@ -18,7 +18,7 @@ from storage.bases import Base, list_bases
 from storage.block import HEADER_SIZE
 from storage.blocks_cache import BlocksCache
 from storage.disk import Disk
-from storage.errors import CorruptBlock, Hole, Misuse, StorageError, UnknownLog, from_os_error
+from storage.errors import CorruptBlock, FileVanished, Hole, Misuse, StorageError, UnknownLog, from_os_error
 from storage.journal import JournalFile, JournalIndex, JournalShare, aligned_of, load_blocks
 from storage.limits import READ_ATTEMPTS_MAX
 from storage.log_facts import LogFacts, list_logs, read_log
@@ -82,7 +82,7 @@ class FolderReader:
         for left in range(READ_ATTEMPTS_MAX, -1, -1):
             try:
                 return attempt()
-            except (FileNotFoundError, Hole, CorruptBlock) as error:
+            except (FileNotFoundError, FileVanished, Hole, CorruptBlock) as error:
                 if not left:
                     read_log(self._disk, log)  # a log that was removed says so, instead of what it lacks
                     raise _named(error, log) from None

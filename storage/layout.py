@@ -48,6 +48,10 @@ def _hex(offset: LogOffset) -> str:
     return f"{offset.tx:016x}_{offset.op:016x}"
 
 
+def is_temporary(name: str) -> bool:
+    return name.endswith(TEMPORARY_SUFFIX)
+
+
 def log_folder(log: int) -> str:
     return f"{LOGS}/{log}"
 

@@ -64,14 +64,20 @@ def write_log(disk: Disk, facts: LogFacts) -> None:
 
 
 def read_log(disk: Disk, log: int) -> LogFacts:
-    """The facts of a log; raises `UnknownLog` if there is none, `FileVanished` if there is a log without them."""
+    """The facts of a log; raises `UnknownLog` if there is none, `FileVanished` if there is a log without them.
+
+    A log that is being born or removed has them under their temporary name, or nothing yet or any more.
+    """
     path = layout.log_facts(log)
     try:
         return LogFacts.decode(disk.read(path, 0, disk.size(path)), path)
-    except (FileNotFoundError, NotADirectoryError):
-        if disk.exists(layout.log_folder(log)):
-            raise FileVanished("the folder of a log is there without its facts", path=path) from None
-        raise UnknownLog(f"there is no log {log}") from None
+    except NotADirectoryError:
+        pass
+    except FileNotFoundError:
+        names = disk.names(layout.log_folder(log))
+        if not names or layout.LOG_FACTS + layout.TEMPORARY_SUFFIX in names:
+            raise UnknownLog(f"there is no log {log}") from None
+    raise FileVanished("the folder of a log is there without its facts", path=path)
 
 
 def list_logs(disk: Disk) -> list[int]:
@@ -83,11 +89,12 @@ def list_logs(disk: Disk) -> list[int]:
 def remove_log(disk: Disk, log: int) -> None:
     """Remove a log's files, its facts first: from then on it is no log. May be repeated after a crash."""
     folder = layout.log_folder(log)
-    if disk.exists(layout.log_facts(log)):
-        disk.remove(layout.log_facts(log))
+    facts = layout.log_facts(log)
+    if disk.exists(facts):
+        disk.rename(facts, facts + layout.TEMPORARY_SUFFIX)
         disk.sync_folder(folder)
     if disk.exists(folder):
-        for name in disk.names(folder):
+        for name in sorted(disk.names(folder), key=layout.is_temporary):  # what says that it is removed, last
             disk.remove(f"{folder}/{name}")
         disk.remove_folder(folder)
         disk.sync_folder(layout.LOGS)

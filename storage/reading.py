@@ -141,6 +141,8 @@ class _Reading:
                 if piece.first > self._view.visible:
                     return
                 yield piece
+                if piece.last > self._view.visible:
+                    return  # it was cut there, so what follows need not meet the row before
         if self._position < self._view.retired:
             raise self._missing(self._view.retired)
 

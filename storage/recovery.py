@@ -14,7 +14,7 @@ from storage.block import BlockHeader
 from storage.disk import Disk
 from storage.errors import Hole, LogFault, from_os_error
 from storage.file_write import FileWrite
-from storage.journal import JournalIndex, JournalShare, aligned_of, load_journal
+from storage.journal import JournalFile, JournalIndex, JournalShare, aligned_of, load_journal
 from storage.journal_write import JournalCopy
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.repair import Repair, repair_now, run_repairs
@@ -60,19 +60,22 @@ def _note_torn(path: str, end: int, why: str) -> None:
 
 def remove_open_shares(disk: Disk, index: JournalIndex, aligned: dict[int, LogOffset], *, written_at: int) -> None:
     """Copy what is committed out of the files that hold rows above a log's `aligned`, and remove those files (A8)."""
-    tainted = [
-        number
-        for number in sorted(index.files)
-        if any(
-            share.entry.log in aligned and share.entry.last > aligned[share.entry.log] for share in index.living(number)
-        )
-    ]
+    tainted = [number for number, file in sorted(index.files.items()) if _has_rows_above(file, aligned)]
     if not tainted:
         return
     living = [share for number in tainted for share in index.living(number)]
     kept = [share for share in living if share.entry.log not in aligned or share.entry.last <= aligned[share.entry.log]]
     logger.info("rewriting %d journal files without %d open shares", len(tainted), len(living) - len(kept))
     copy_shares(disk, index, kept, tainted, written_at=written_at)
+
+
+def _has_rows_above(file: JournalFile, aligned: dict[int, LogOffset]) -> bool:
+    """Shares that a segment took over count too: they are gone only with the file."""
+    return any(
+        log in aligned and directory.entry(row).last > aligned[log]
+        for directory in file.directories
+        for row, log in enumerate(directory.logs())
+    )
 
 
 def copy_shares(

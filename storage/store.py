@@ -19,19 +19,18 @@ from storage import layout, limits, log_facts, recovery
 from storage.bases import BaseWriter
 from storage.clocks import Clocks
 from storage.disk import Disk
-from storage.errors import LogFault, Misuse, SharedDiskFault, StorageError, UnknownLog, named_faults
+from storage.errors import Misuse, SharedDiskFault, StorageError, UnknownLog, named_faults
 from storage.flush import Flushed, FlushJob
 from storage.flush_control import FlushControl, FlushOptions
 from storage.incoming import FragmentShares, source_of
+from storage.intake import Intake
 from storage.log_facts import LogFacts
 from storage.marks import LogMarks, Marks
 from storage.metrics import Metric, Metrics
-from storage.offset import BEFORE_ALL, LogOffset
+from storage.offset import LogOffset
 from storage.open_logs import OpenLog, OpenLogs
 from storage.repair import run_repairs
-from storage.rows import Integers
 from storage.shape_log import Placement
-from storage.share import Share, Source
 from storage.write_buffer import BufferOptions, WriteBuffer
 
 logger = logging.getLogger(__name__)
@@ -66,8 +65,7 @@ class Store:
         self._buffer = WriteBuffer(options.buffer)
         self._control = FlushControl(self.logs, self._buffer, self.metrics, options.flush)
         self._marks = LogMarks()
-        self._covered = BEFORE_ALL
-        self._open: dict[int, OpenLog] = {}
+        self._intake = Intake(self.logs, self._buffer, self.metrics, clocks.monotonic)
         self._removing: set[int] = set()
         self._maintaining = threading.Lock()
         self._maintained: int | None = None
@@ -93,7 +91,7 @@ class Store:
         """Drop a log with all it has; readers get `UnknownLog`. May be repeated after a crash."""
         with self.lock:
             self._removing.add(log)
-            self._open.pop(log, None)
+            self._intake.open_logs.pop(log, None)
         self._marks.close(log, "the log was removed")
         with self.lock:
             if self._is_idle(log):
@@ -143,9 +141,9 @@ class Store:
             source.prepare()
         with self.lock:
             opened = self._writable(log)
-            placement = self._take(opened, source, None, after, aligned)
+            placement = self._intake.take(opened, source, None, after, aligned)
             if aligned is not None:
-                self._commit(opened, aligned)
+                self._intake.commit(opened, aligned)
         self._after_change((log,))
         return placement
 
@@ -166,27 +164,27 @@ class Store:
                     opened = self._writable(log)
                     middle = start + committed
                     if committed:
-                        self._take(opened, source, shares.rows[start:middle], after, aligned)
+                        self._intake.take(opened, source, shares.rows[start:middle], after, aligned)
                     if aligned is not None:
-                        self._commit(opened, aligned)
+                        self._intake.commit(opened, aligned)
                     if middle < end:
-                        self._take(opened, source, shares.rows[middle:end], after, None)
+                        self._intake.take(opened, source, shares.rows[middle:end], after, None)
                     start = end
-                self._covered = max(self._covered, upto)
+                self._intake.covered = max(self._intake.covered, upto)
         finally:
             self._after_change(shares.logs)  # also of those that took their rows before another could not
 
     def commit(self, log: int, aligned: LogOffset) -> bool:
         """The open transaction ended at `aligned`: its rows become visible. False if that was known."""
         with self.lock:
-            committed = self._commit(self._writable(log), aligned)
+            committed = self._intake.commit(self._writable(log), aligned)
         self._after_change((log,))
         return committed
 
     def resume(self, covered: LogOffset) -> None:
         """A stream begins that will send everything above `covered`; every log has what lies at or below."""
         with self.lock:
-            self._covered = covered
+            self._intake.covered = covered
 
     def abandon(self) -> None:
         """The connection is lost: drop every open transaction, in memory and on disk, synced (A3).
@@ -198,7 +196,7 @@ class Store:
             if self._control.job is not None:
                 raise Misuse("a flush is in flight: its rows may belong to the transaction that is dropped")
             self._must_abandon = True
-            cut = self._drop_open_rows()
+            cut = self._intake.drop_open_rows()
             with named_faults(layout.JOURNAL, shared=True):
                 run_repairs(self.disk, self.logs.index.repairs)
                 aligned = {log: opened.state.visible for log, opened in cut.items()}
@@ -206,7 +204,7 @@ class Store:
             for log, opened in cut.items():
                 shares = self.logs.index.shares_of(log)
                 opened.state.open_rows_were_cut(shares[-1].entry.wire_end if shares else opened.files.tail().wire_end)
-            self._open.clear()
+            self._intake.open_logs.clear()
             self._must_abandon = False
 
     # Flushes
@@ -314,64 +312,6 @@ class Store:
         if self._must_abandon:
             raise Misuse("the open transactions were not dropped yet: `abandon` must succeed first")
         return self.log(log)
-
-    def _take(
-        self, opened: OpenLog, source: Source, rows: Integers | None, after: LogOffset, aligned: LogOffset | None
-    ) -> Placement:
-        state = opened.state
-        now = self._clocks.monotonic()
-        share = Share(source, rows, at=now)
-        if aligned is not None:
-            state.check_end(share.last, aligned)  # before anything is taken
-        placement = state.place(after, share.first, share.last, self._covered)
-        if placement is Placement.BELOW:
-            self.metrics.count(Metric.REPLAYED_ROWS, amount=share.count)
-            return placement
-        if placement is Placement.OVERLAP:
-            known = share.rows_up_to(state.upper)
-            self.metrics.count(Metric.REPLAYED_ROWS, amount=known)
-            share = share.without_first(known)
-        if placement is Placement.ABOVE:
-            self.metrics.count(Metric.GAPS)
-            logger.warning("log %d (%s): lawful gap after %s", state.number, state.handle, state.upper)
-            share.gap = True
-        self._buffer.admit(state, share.size, 0 if source.holders else source.size)
-        state.take(share, now)
-        self._buffer.hold(state, share)
-        self._open[state.number] = opened
-        return placement
-
-    def _commit(self, opened: OpenLog, aligned: LogOffset) -> bool:
-        state = opened.state
-        if not state.commit(aligned):
-            return False
-        self._open.pop(state.number, None)
-        self._buffer.touch(state)
-        return True
-
-    def _drop_open_rows(self) -> dict[int, OpenLog]:
-        """Drop open rows from memory and segments; the logs that had some on disk are returned."""
-        cut = {}
-        for log, opened in self._open.items():
-            state = opened.state
-            self._buffer.release(state.drop_open_rows())
-            if not state.pending:  # else its rows are as old as they were
-                self._buffer.forget(state)
-            self._buffer.touch(state)
-            if state.fault is not None:
-                continue  # it takes no more rows, so those on disk can meet no others; the next start removes them
-            try:
-                if state.has_open_rows_on_disk or opened.files.repairs:
-                    with named_faults(layout.log_folder(log)):
-                        recovery.cut_open_rows(self.disk, opened.files, state.visible)
-            except LogFault as fault:
-                logger.error("log %d (%s) stopped: %s", log, state.handle, fault)  # noqa: TRY400 - the text says it all
-                self._buffer.release(state.poison(fault))
-                self._buffer.forget(state)
-                continue
-            if state.has_open_rows_on_disk:
-                cut[log] = opened
-        return cut
 
     def _is_idle(self, log: int) -> bool:
         """Whether nobody uses a log's files but readers."""

@@ -154,7 +154,9 @@ class WriteBuffer:
     def due(self, now: float) -> dict[int, tuple[ShapeLog, Trigger]]:
         """The logs whose flush is due. If the oldest waited too long or the buffer is full: all that hold rows."""
         oldest = self.oldest_at()
-        if oldest is not None and now >= oldest + self.options.flush_age_seconds:  # as in `next_due_at`, to the last bit
+        if (
+            oldest is not None and now >= oldest + self.options.flush_age_seconds
+        ):  # as in `next_due_at`, to the last bit
             return self._all(Trigger.AGE)
         if self.size >= self.options.bytes_max:
             return self._all(Trigger.PRESSURE)

@@ -140,6 +140,10 @@ class World:
                 log.rows = self.stream.of_log(log)
             log.back_to(durable)
             self.unseen.discard(number)
+            if self.store.log(number).state.fault is not None:
+                # G went on without it, so what a failed write of it left may look like damage to what G covers.
+                assert log.has_ended, f"log {number} stopped for no reason"
+                self.stopped.add(number)
             if not log.has_ended:
                 self._told(log, durable)
 

@@ -91,6 +91,5 @@ class Board:
             self.tell(f"the writer is ready after {message.seconds * 1000:.0f} ms")
             return
         self.tell(
-            f"recovered in {message.seconds * 1000:.0f} ms: cut {cut:,} uncommitted rows,"
-            f" {message.again} transactions come again"
+            f"recovered in {message.seconds * 1000:.0f} ms: {cut:,} uncommitted rows cut, {message.again} sent again"
         )

@@ -8,6 +8,7 @@ import statistics
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from storage.clocks import Clocks
@@ -71,7 +72,7 @@ def _from_files(options: Namespace, root: Path, name: str) -> list[Row]:
         progress(f"read: cold files, {name}: round {turn + 1} of {options.rounds}")
         limits_each.append(_cold(paths, lambda: sum(map(scan, paths)), size))
         for max_bytes, seconds in kinds.values():
-            seconds.append(_cold(paths, lambda limit=max_bytes: _read_all(root, limit), rows_count))
+            seconds.append(_cold(paths, partial(_read_all, root, max_bytes), rows_count))
     limits = [size / MB / one for one in limits_each]
     return [
         compared(

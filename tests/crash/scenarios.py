@@ -158,6 +158,24 @@ def open_rows_of_the_journal_are_abandoned(world: World) -> None:
     world.flush_all()
 
 
+@story(BY_SIZE)
+def open_rows_that_a_segment_took_from_the_journal_are_abandoned(world: World) -> None:
+    a = world.create()
+    world.stream.add({a})
+    world.stream.add(*[{a}] * 5, text_bytes=130)
+    world.send(2)
+    world.flush_all()
+    world.send(4, commit=False)
+    world.flush_all()
+    world.expect((world.segments(a), world.journal_files) == (1, 1))
+    world.confirm()
+    world.lose_connection()
+    world.send(2)  # another share than the one that the journal file still had
+    world.flush_all()
+    world.send_all()
+    world.flush_all()
+
+
 @story(MANY_FILES)
 def open_rows_over_many_files_are_abandoned(world: World) -> None:
     a, b = world.create(), world.create()

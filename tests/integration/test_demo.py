@@ -107,3 +107,18 @@ def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
         assert (second.returncode, out, errors) == (2, "", "shapelog: another demo runs in kept\n")
         first.send_signal(signal.SIGINT)
         first.communicate()
+
+
+def test_a_folder_that_somebody_damaged_is_not_called_sound(tmp_path: Path) -> None:
+    with started(tmp_path, "--for", "1", "--data-dir", "kept") as demo:
+        demo.communicate()
+    (segment,) = (tmp_path / "kept/logs/3").glob("*.segment")
+    content = bytearray(segment.read_bytes())
+    content[200] ^= 1
+    segment.write_bytes(content)
+    with started(tmp_path, "--for", "1", "--data-dir", "kept", "--json") as demo:
+        out, _ = demo.communicate()
+    facts = orjson.loads(out)
+    assert (demo.returncode, facts["is_sound"], facts["folder"]) == (1, False, "kept")
+    assert "[corrupt_block]" in facts["problem"]
+    assert processes_of(tmp_path) == []

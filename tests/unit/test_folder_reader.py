@@ -292,6 +292,33 @@ def test_a_log_is_removed_within_a_read() -> None:
                 FolderReader(inner).read(1, SNAPSHOT_END)
 
 
+def test_a_log_is_read_while_it_is_removed() -> None:
+    """It is there, or it is no log; nobody is told that a file is missing."""
+    looks: list[bool] = []
+
+    def look(operation: str, path: str) -> None:
+        if is_removing:
+            for reader in (before, FolderReader(inner)):
+                try:
+                    check(reader, writer, len(writer.on_disk))
+                    looks.append(True)
+                except UnknownLog:
+                    looks.append(False)
+
+    is_removing = False
+    inner = MemoryDisk()
+    writer = Writer(hooked(inner, look))
+    for step in STARTS["both"]:
+        step(writer)
+    before = FolderReader(inner)
+    check(before, writer, len(writer.on_disk))
+    is_removing = True
+    writer.remove()
+    assert True in looks
+    assert looks == sorted(looks, reverse=True)
+    assert looks.count(False) > 6
+
+
 # Readers look while the writer moves.
 
 
