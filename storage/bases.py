@@ -12,7 +12,7 @@ import pyarrow as pa
 from storage import layout
 from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
-from storage.errors import LogFault, Misuse, from_os_error
+from storage.errors import LogFault, Misuse, Refetch, from_os_error
 from storage.file_write import FileWrite, Stage
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.parts import Part, encode_batches
@@ -77,6 +77,17 @@ def list_bases(disk: Disk, log: int) -> list[Base]:
     for base in bases:
         base.refresh(disk)
     return bases
+
+
+def find_chunk(bases: Sequence[Base], log: int, base: int, number: int) -> BlockRef | None:
+    """Where a chunk is; None if it is not there (yet). Raises `Refetch` if a newer base replaced this one."""
+    found = next((one for one in bases if one.number == base), None)
+    if found is not None:
+        return found.chunks[number] if number < len(found.chunks) else None
+    newer = next((one for one in reversed(bases) if one.is_complete and one.number > base), None)
+    if newer is None:
+        raise Misuse(f"log {log} has no base {base}")
+    raise Refetch(f"base {base} of log {log} was replaced", base=newer.number, floor=newer.floor)
 
 
 class BaseWriter:

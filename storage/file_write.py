@@ -8,7 +8,7 @@ from storage.block import BlockHeader, encode_block
 from storage.disk import Bytes, Disk
 from storage.errors import StorageError, from_os_error
 from storage.parts import Part
-from storage.repair import Repair
+from storage.repair import Repair, run_repairs
 from storage.scan import BlockRef
 
 Block = tuple[BlockHeader, Sequence[Part]]
@@ -48,8 +48,7 @@ class FileWrite:
     def put(self, disk: Disk, blocks: Sequence[Block], *, sync: bool = True) -> None:
         """Leave the outcome in `stage` and `failure`; nothing is raised but defects."""
         try:
-            for repair in self.repairs:
-                repair.run(disk)
+            run_repairs(disk, self.repairs)
             buffers = self._encode(blocks)
             self.stage = Stage.WRITE
             if self.is_new:

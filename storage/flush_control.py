@@ -8,6 +8,7 @@ Invariants:
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from storage import limits
@@ -33,6 +34,7 @@ class FlushOptions:
     own_segment_bytes: int = limits.OWN_SEGMENT_FLUSH_BYTES
     segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
     journal_bytes_max: int = limits.JOURNAL_BYTES_MAX
+    journal_flush_bytes_max: int = limits.JOURNAL_FLUSH_BYTES_MAX
     journal_file_bytes_max: int = limits.JOURNAL_FILE_BYTES_MAX
     fault_retry_seconds: float = limits.FAULT_RETRY_SECONDS
 
@@ -83,6 +85,7 @@ class FlushControl:
             reason = small[0][1]
             others = self._buffer.small(self._options.own_segment_bytes)
             small += [(log, reason) for log in others if log.number not in taken]
+            small = small[: self._fitting([log for log, _ in small])]
         self.job = self._plan(own, small, copy, written_at)
         return self.job
 
@@ -113,6 +116,15 @@ class FlushControl:
                 self._buffer.touch(log.state)
         self._count(job)
         return flushed
+
+    def _fitting(self, small: Sequence[ShapeLog]) -> int:
+        """How many of the logs one journal write takes; the others stay due. At least one."""
+        size = 0
+        for count, log in enumerate(small):
+            size += log.pending_size
+            if count and size > self._options.journal_flush_bytes_max:
+                return count
+        return len(small)
 
     def _emptying(self) -> tuple[dict[int, ShapeLog], JournalCopy | None]:
         """Logs to be moved out of the oldest journal file, if the journal is too long; else what is left is copied."""

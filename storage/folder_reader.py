@@ -14,11 +14,11 @@ from typing import TypeVar
 import pyarrow as pa
 
 from storage import layout
-from storage.bases import Base, list_bases
+from storage.bases import Base, find_chunk, list_bases
 from storage.block import HEADER_SIZE
 from storage.blocks_cache import BlocksCache
 from storage.disk import Disk
-from storage.errors import CorruptBlock, FileVanished, Hole, Misuse, StorageError, UnknownLog, from_os_error
+from storage.errors import CorruptBlock, FileVanished, Hole, StorageError, UnknownLog, from_os_error
 from storage.journal import JournalFile, JournalIndex, JournalShare, aligned_of, load_blocks
 from storage.limits import READ_ATTEMPTS_MAX
 from storage.log_facts import LogFacts, list_logs, read_log
@@ -70,10 +70,10 @@ class FolderReader:
         """Chunk `0_number` of a base; None if it is not there (yet, if the base is not complete)."""
 
         def attempt() -> pa.RecordBatch | None:
-            found = next((one for one in list_bases(self._disk, log) if one.number == base), None)
-            if found is None:
-                raise Misuse(f"log {log} has no base {base}")
-            return self._cache.rows(found.chunks[number])[0] if number < len(found.chunks) else None
+            bases = list_bases(self._disk, log)
+            read_log(self._disk, log)
+            ref = find_chunk(bases, log, base, number)
+            return None if ref is None else self._cache.rows(ref)[0]
 
         return self._attempt(log, attempt)
 

@@ -126,3 +126,7 @@ PART_BYTES_MAX: Final = 4 * MIB
 
 REPAIR_COPY_BYTES: Final = 16 * MIB
 """Copied at a time when a file whose sync failed is replaced: such files are as long as a segment."""
+
+JOURNAL_FLUSH_BYTES_MAX: Final = 64 * MIB
+"""Rows of small logs that one flush copies together. Logs that share a batch are counted once in the buffer and each
+for itself here: without a bound, ten thousand logs of one batch would be copied into gigabytes."""

@@ -146,8 +146,7 @@ class ShapeLog:
 
     def place(self, after: LogOffset, first: LogOffset, last: LogOffset, covered: LogOffset) -> Placement:
         """Where a batch stands; raises for one that must not be taken. `covered`: the stream was whole up to there."""
-        if self.fault is not None:
-            raise LogPoisoned(f"log {self.number} stopped: {self.fault}", handle=self.handle)
+        self._refuse_if_stopped()
         if first <= after:
             raise WentBackwards(
                 f"rows from {first} were said to come after {after}", log=self.number, handle=self.handle
@@ -173,6 +172,7 @@ class ShapeLog:
 
     def commit(self, aligned: LogOffset) -> bool:
         """Make all rows visible, up to their transaction's end. False if that transaction was known."""
+        self._refuse_if_stopped()  # its rows are gone: their end must not be seen
         if aligned <= self.visible:
             return False
         self.check_end(self.last, aligned)
@@ -257,6 +257,10 @@ class ShapeLog:
         """All shares not on disk, oldest first; the flag says that its flush is in flight."""
         window = self.window.shares if self.window is not None else []
         return [(share, True) for share in window] + [(share, False) for share in self.pending]
+
+    def _refuse_if_stopped(self) -> None:
+        if self.fault is not None:
+            raise LogPoisoned(f"log {self.number} stopped: {self.fault}", handle=self.handle)
 
     def _end_window(self) -> Drained:
         drained = self.window

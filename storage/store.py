@@ -27,7 +27,7 @@ from storage.intake import Intake
 from storage.log_facts import LogFacts
 from storage.marks import LogMarks, Marks
 from storage.metrics import Metric, Metrics
-from storage.offset import LogOffset
+from storage.offset import BEFORE_ALL, LogOffset
 from storage.open_logs import OpenLog, OpenLogs
 from storage.repair import run_repairs
 from storage.shape_log import Placement
@@ -205,7 +205,10 @@ class Store:
                 shares = self.logs.index.shares_of(log)
                 opened.state.open_rows_were_cut(shares[-1].entry.wire_end if shares else opened.files.tail().wire_end)
             self._intake.open_logs.clear()
+            # The stream had covered what is dropped now; how far the next one's past is covered, `resume` says.
+            self._intake.covered = BEFORE_ALL
             self._must_abandon = False
+            self._room.notify_all()
 
     # Flushes
 
@@ -253,11 +256,19 @@ class Store:
     def flush_all(self) -> list[Flushed]:
         """Flush every row there is; raises the fault that prevents it."""
         flushed: list[Flushed] = []
-        while dirty := [opened.facts.log for opened in self.logs if opened.state.pending or opened.state.dirty]:
+        with self.flushing:
+            if self._control.job is not None:
+                raise Misuse("a flush is in flight, and whoever began it has to end it first")
+        while dirty := self._dirty_logs():
             flushed += self.flush(demand=dirty)
             if self.fault is not None:
                 raise self.fault
         return flushed
+
+    def _dirty_logs(self) -> list[int]:
+        with self.lock:
+            dirty = [opened.facts.log for opened in self.logs if opened.state.pending or opened.state.dirty]
+            return [log for log in dirty if log not in self._removing]
 
     # Marks
 
@@ -330,6 +341,7 @@ class Store:
         if opened is not None:
             self._buffer.forget(opened.state)
             self._buffer.release(opened.state.pending)
+            self._room.notify_all()
         with named_faults(layout.log_folder(log)):
             log_facts.remove_log(self.disk, log)
         self._removing.discard(log)

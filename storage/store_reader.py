@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from storage.bases import find_chunk
 from storage.blocks_cache import BlocksCache
-from storage.errors import Misuse, from_os_error
+from storage.errors import from_os_error
 from storage.journal import JournalShare
 from storage.limits import READ_ATTEMPTS_MAX
 from storage.metrics import Metric
@@ -52,15 +53,15 @@ class StoreReader:
 
     def read_chunk(self, log: int, base: int, number: int) -> pa.RecordBatch | None:
         """Chunk `0_number` of a base; None if it is not there (yet, if the base is not complete)."""
-        with self._store.lock:
-            found = next((one for one in self._store.log(log).files.bases if one.number == base), None)
-            ref = found.chunks[number] if found is not None and number < len(found.chunks) else None
-        if found is None:
-            raise Misuse(f"log {log} has no base {base}")
-        if ref is None:
-            return None
-        (rows,) = self._cache.rows(ref)
-        self._store.metrics.count(Metric.READS, ReadSource.BASE.value)
+
+        def attempt() -> pa.RecordBatch | None:
+            with self._store.lock:
+                ref = find_chunk(self._store.log(log).files.bases, log, base, number)
+            return None if ref is None else self._cache.rows(ref)[0]
+
+        rows = _with_new_views(attempt)
+        if rows is not None:
+            self._store.metrics.count(Metric.READS, ReadSource.BASE.value)
         return rows
 
     def _view(self, log: int, after: LogOffset) -> LogView:

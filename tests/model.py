@@ -176,9 +176,7 @@ class Stream:
     confirmed: int = 0
     """Transactions that Postgres was told to forget."""
 
-    def add(
-        self, *changes: Iterable[int], text_bytes: int = 8, wide: bool = False
-    ) -> Transaction:
+    def add(self, *changes: Iterable[int], text_bytes: int = 8, wide: bool = False) -> Transaction:
         """Postgres commits another transaction."""
         tx = TX_STEP * (len(self.transactions) + 1)
         self.transactions.append(Transaction(tx, tuple(map(frozenset, changes)), text_bytes, wide))

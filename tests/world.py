@@ -99,8 +99,8 @@ class World:
         """Logs that were not looked at since the store was opened."""
         self.stopped: set[int] = set()
         """Logs that met a fault of their own in this process."""
-        self.with_base: set[int] = set()
-        """Logs with a snapshot that somebody relies on."""
+        self.with_base: dict[int, int] = {}
+        """For logs with a snapshot that somebody relies on, its number."""
         self.journal_copies = 0
         self.numbers = 0
         self.covered = SNAPSHOT_END
@@ -158,7 +158,7 @@ class World:
     def _again(self, disk: MemoryDisk) -> "World":
         again = World(disk, self.options)
         again.stream, again.logs = copy.deepcopy(self.stream), copy.deepcopy(self.logs)
-        again.doomed, again.with_base, again.numbers = set(self.doomed), set(self.with_base), self.numbers
+        again.doomed, again.with_base, again.numbers = set(self.doomed), dict(self.with_base), self.numbers
         again.clock.seconds = self.clock.seconds
         return again
 
@@ -309,6 +309,8 @@ class World:
         """
         self.look(number)
         log = self.logs[number]
+        if log.has_ended:
+            return
         rows = self.stream.of_log(log)
         start = max(0, len(log.rows) - again)
         stop = len(log.rows) + count
@@ -410,6 +412,10 @@ class World:
         if self.store.fault is not None:
             self.tick(self.options.flush.fault_retry_seconds)
         self.flush(*(number for number in self.logs if number not in self.unseen))
+
+    def is_paused(self) -> bool:
+        """Whether the store waits for the disk to be mended."""
+        return self.store.fault is not None
 
     def flush_until_quiet(self) -> None:
         """Whenever a flush is due."""
@@ -561,4 +567,3 @@ def copy_of(disk: MemoryDisk) -> MemoryDisk:
     again = MemoryDisk()
     again._root = copy.deepcopy(disk._root)
     return again
-

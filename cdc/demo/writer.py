@@ -49,6 +49,9 @@ PIECE_SECONDS: Final = 0.02
 TELL_SECONDS: Final = 0.1
 """Between two reports: as often as a person can follow."""
 
+CONFIRM_SECONDS: Final = 0.5
+"""Between two confirmations: seldom enough that a kill makes the shop send again what is on disk already."""
+
 
 class Writer:
     """One life of the writer."""
@@ -70,6 +73,7 @@ class Writer:
         self._tables = {log: table for table, log in self._logs.items()}
         self._known = max((shop.transaction_at(end.tx) for end in durable.values() if not end.is_snapshot), default=-1)
         self._confirmed = Confirmed(start - 1, durable)
+        self._confirmed_at = clocks.monotonic()
         self._lock = threading.Lock()
         """Guards what is confirmed: transactions are added in one thread, and flushed in another."""
         self._flusher = Flusher(self._store, self._on_flushed)
@@ -89,7 +93,7 @@ class Writer:
             if self._clocks.monotonic() - told_at >= TELL_SECONDS:
                 told_at = self._clocks.monotonic()
                 self._tell_progress(fragment.last + fragment.ends)
-            if fragment.ends and orders.stop.is_set():
+            if fragment.ends and fragment.last >= self._known and orders.stop.is_set():
                 break
             if fragment.last > self._known:  # what is on disk already is sent again as fast as it goes
                 orders.stop.wait(PIECE_SECONDS if fragment.first == fragment.last else SMALL_SECONDS)
@@ -136,7 +140,10 @@ class Writer:
         with self._lock:
             for one in flushed:
                 self._confirmed.flushed(self._tables[one.log], one.aligned)
-        self._confirm()
+        now = self._clocks.monotonic()
+        if now - self._confirmed_at >= CONFIRM_SECONDS:
+            self._confirmed_at = now
+            self._confirm()
 
     def _confirm(self) -> None:
         """Write down how far the shop may forget, before anybody is told."""

@@ -7,6 +7,7 @@ nothing.
 
 from collections.abc import Callable
 
+from storage.errors import SharedDiskFault
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.shape_log import Mode
 from storage.store import StoreOptions
@@ -285,17 +286,22 @@ def gaps_in_a_compacted_log(world: World) -> None:
 @story(BY_SIZE)
 def a_snapshot_beside_live_rows(world: World) -> None:
     a = world.create()
-    writer = world.store.new_base(a)
     world.stream.add({a}, {a})
-    table = [row for row in world.stream.of_log(world.logs[a])]
-    for index in range(2):
-        chunk = batch_of([row._replace(offset=LogOffset.of_snapshot_chunk(index)) for row in table])
-        world.insist(lambda chunk=chunk: writer.chunk(chunk, written_at=0))  # type: ignore[misc]  # a lambda's default
-        world.send(1)
-        world.flush_all()
-    world.insist(lambda: writer.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=0))
+    rows = world.stream.of_log(world.logs[a])
+    while True:  # after a failed sync a base is given up, and another begins
+        writer = world.store.new_base(a)
+        try:
+            for index in range(2):
+                at = LogOffset.of_snapshot_chunk(index)
+                writer.chunk(batch_of([row._replace(offset=at) for row in rows]), written_at=0)
+                world.send(1)
+                world.flush_all()
+            writer.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=0)
+            break
+        except SharedDiskFault:
+            world.heal()
     world.acknowledge(("base", a, SNAPSHOT_END))
-    world.with_base.add(a)
+    world.with_base[a] = writer.base.number
     world.confirm()
 
 

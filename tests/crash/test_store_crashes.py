@@ -1,18 +1,18 @@
-"""Every story of a store, with the power cut at every operation: what was acknowledged is there once, what was not
-confirmed can be sent again, and then nothing is missing and nothing is there twice.
+"""Every story of a store, with the power cut at every operation.
 
-The power goes a second time while the store recovers. And a process may end without the power going: what the next one
+What was acknowledged is there once; what was not confirmed can be sent again, and then nothing is missing and nothing
+is there twice. The power goes a second time while the store recovers. And a process may end without the power going: what the next one
 relies on then has to survive a power cut as well.
 """
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import pytest
 
 from storage.memory_disk import MemoryDisk, strictest
-from storage.offset import SNAPSHOT_END
-from tests.crash.harness import Acknowledge, Crash, for_each_crash
+from tests.crash.harness import Acknowledge, for_each_crash
 from tests.crash.scenarios import STORIES
 from tests.model import rows_in
 from tests.world import Fact, World, copy_of, is_thorough
@@ -23,28 +23,33 @@ IMAGES_COUNT = 10 if is_thorough() else 1
 """Of each crash, between the strictest and the luckiest."""
 
 
+@dataclass
 class Crashes:
     """Runs a story until its crash, and checks the same sight of a disk only once."""
 
-    def __init__(self, name: str) -> None:
-        self.tell, self.options = STORIES[name]
-        self.world: World
-        self.seen: set[object] = set()
+    begin: Callable[[MemoryDisk], World]
+    tell: Callable[[World], object]
+    world: World = field(init=False)
+    """As it was when the power went."""
+    seen: set[object] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, name: str) -> "Crashes":
+        tell, options = STORIES[name]
+        return cls(lambda disk: World(disk, options), lambda world: tell(world.open()))
 
     def scenario(self, disk: MemoryDisk, acknowledge: Acknowledge[Fact]) -> None:
-        self.world = World(disk, self.options, acknowledge=acknowledge)
-        self.world.open()
+        self.world = self.begin(disk)
+        self.world.acknowledge = acknowledge
         self.tell(self.world)
 
     def is_new(self, disk: MemoryDisk) -> bool:
-        told = [(log.number, log.told, log.visible, len(log.rows)) for log in self.world.logs.values()]
-        sight = (tuple(disk.contents().items()), tuple(told), self.world.stream.confirmed, len(self.world.doomed))
+        world = self.world
+        told = [(log.number, log.told, log.visible, len(log.rows)) for log in world.logs.values()]
+        sight = (tuple(disk.contents().items()), tuple(told), world.stream.confirmed, tuple(world.doomed))
         is_new = sight not in self.seen
         self.seen.add(sight)
         return is_new
-
-    def survivor(self, disk: MemoryDisk) -> World:
-        return self.world.crashed(disk)
 
 
 def check_survivor(world: World) -> None:
@@ -58,24 +63,27 @@ def check_survivor(world: World) -> None:
 
 
 def check_bases(world: World) -> None:
-    for number in world.with_base & set(world.logs):
-        (base,) = world.store.log(number).files.bases
-        assert base.is_complete
-        for index in range(2):
-            chunk = world.reader.read_chunk(number, base.number, index)
-            assert chunk is not None
-            values = [row.values for row in rows_in([chunk])]
-            assert values == [row.values for row in world.stream.of_log(world.logs[number])]
-    assert all(world.logs[number].told >= SNAPSHOT_END for number in world.with_base & set(world.logs))
+    """A snapshot that was finished is there; and what is left of others is gone."""
+    for number in world.logs:
+        bases = [base.number for base in world.store.log(number).files.bases]
+        assert bases == bases[-1:], "what was not finished goes"
+        if number in world.with_base:
+            assert bases == [world.with_base[number]]
+        for base in bases:
+            for index in range(2):
+                chunk = world.reader.read_chunk(number, base, index)
+                assert chunk is not None
+                values = [row.values for row in rows_in([chunk])]
+                assert values == [row.values for row in world.stream.of_log(world.logs[number])]
 
 
 @each_story
 def test_after_a_crash_everything_is_there_once(name: str) -> None:
-    crashes = Crashes(name)
+    crashes = Crashes.of(name)
 
     def check(disk: MemoryDisk, acknowledged: list[Fact]) -> None:
         if crashes.is_new(disk):
-            check_survivor(crashes.survivor(disk))
+            check_survivor(crashes.world.crashed(disk))
 
     assert for_each_crash(crashes.scenario, check, images=IMAGES_COUNT) > 0
 
@@ -92,12 +100,12 @@ def test_a_story_ends_well_and_is_told_from_the_disk_alone(name: str) -> None:
 
 @each_story
 def test_what_a_process_found_after_another_was_killed_survives_a_power_cut(name: str) -> None:
-    crashes = Crashes(name)
+    crashes = Crashes.of(name)
 
     def check(disk: MemoryDisk, acknowledged: list[Fact]) -> None:
         left = copy_of(crashes.world.memory)
         if crashes.is_new(left):
-            world = crashes.survivor(left).open()
+            world = crashes.world.crashed(left).open()
             world.look()
             world.check()
             check_survivor(world.crashed(left.crash_image(strictest)))
@@ -108,31 +116,24 @@ def test_what_a_process_found_after_another_was_killed_survives_a_power_cut(name
 
 @each_story
 def test_a_second_crash_while_the_store_recovers(name: str) -> None:
-    crashes = Crashes(name)
-    again_at = range(0, 10_000, 1 if is_thorough() else 5)
+    crashes = Crashes.of(name)
+    every = 1 if is_thorough() else 5
 
     def check(disk: MemoryDisk, acknowledged: list[Fact]) -> None:
-        if crashes.is_new(disk) and len(crashes.seen) in again_at:
+        if crashes.is_new(disk) and len(crashes.seen) % every == 0:
             crash_again(crashes, disk)
 
     assert for_each_crash(crashes.scenario, check, images=IMAGES_COUNT, place="syncs") > 0
 
 
-def crash_again(crashes: Crashes, disk: MemoryDisk) -> None:
-    survivors = Crashes.__new__(Crashes)
-    survivors.seen = set()
-
-    def recover(start: MemoryDisk, acknowledge: Acknowledge[Fact]) -> None:
-        survivors.world = crashes.survivor(start)
-        survivors.world.acknowledge = acknowledge
-        survivors.world.open()
-        survivors.world.look()
+def crash_again(first: Crashes, disk: MemoryDisk) -> None:
+    second = Crashes(first.world.crashed, lambda world: world.open().look())
 
     def check(left: MemoryDisk, acknowledged: list[Fact]) -> None:
-        if survivors.is_new(left):
-            check_survivor(survivors.survivor(left))
+        if second.is_new(left):
+            check_survivor(second.world.crashed(left))
 
-    for_each_crash(recover, check, images=0, disk=lambda: copy_of(disk))
+    for_each_crash(second.scenario, check, images=0, disk=lambda: copy_of(disk))
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from storage.bases import Base, BaseWriter, list_bases
 from storage.errors import CorruptBlock, Misuse, PermissionLost, SharedDiskFault, StorageError
 from storage.faulty_disk import Fault, FaultyDisk, Operation, Rule, Script
 from storage.fold import as_chunk
+from storage.log_facts import LogFacts, write_log
 from storage.memory_disk import MemoryDisk, luckiest
 from storage.offset import SNAPSHOT_END, LogOffset
-from storage.recovery import open_log
 from storage.rows import wire_sizes
 from storage.scan import read_batches
 from tests.crash.harness import for_each_crash
@@ -30,7 +30,7 @@ def chunk(number: int, count: int = 2) -> pa.RecordBatch:
 
 def folder() -> MemoryDisk:
     disk = MemoryDisk()
-    disk.make_folder("logs/1")
+    write_log(disk, LogFacts(1, "a-handle"))
     return disk.crash_image(luckiest)
 
 
@@ -164,7 +164,7 @@ def test_somebody_elses_file_is_not_touched() -> None:
     for _ in range(2):
         with pytest.raises(StorageError):
             writer.chunk(chunk(0), written_at=0)
-    assert disk.contents() == {"logs/1/0.base": b"somebody else's"}
+    assert disk.contents()["logs/1/0.base"] == b"somebody else's"
 
 
 def test_damage_is_found() -> None:
@@ -194,12 +194,12 @@ def test_a_crash_leaves_a_whole_base_or_none() -> None:
         acknowledge("complete")
 
     def check(disk: MemoryDisk, acknowledged: list[str]) -> None:
-        opened = open_log(disk, 1, Rig().store.logs.index, confirmed_tx=0)
-        assert opened.fault is None
+        opened = Rig(disk).store.log(1)
+        assert opened.state.fault is None
         complete = opened.files.base
         assert complete is not None or not acknowledged
         if complete is None:
-            assert disk.names("logs/1") == []
+            assert disk.names("logs/1") == ["log.json"]
         else:
             assert [read_batches(disk, ref)[0] for ref in complete.chunks] == [chunk(0), chunk(1, 30)]
 

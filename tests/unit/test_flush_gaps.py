@@ -5,8 +5,11 @@ stall.
 """
 
 import errno
+import sys
+import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +18,7 @@ from storage.errors import BufferFull, CorruptBlock, Hole, Refetch, SharedDiskFa
 from storage.faulty_disk import Fault, FaultyDisk, NoFaults, Rule, Script
 from storage.flush import FlushJob
 from storage.flush_control import FlushOptions
+from storage.incoming import FragmentShares
 from storage.limits import FAULT_RETRY_SECONDS, FLUSH_AGE_SECONDS
 from storage.memory_disk import MemoryDisk
 from storage.metrics import Metric
@@ -504,6 +508,64 @@ def test_the_last_flush_leaves_nothing_behind() -> None:
     rig.store.flush_all()
     again = rig.reopened()
     assert sorted(again.read_all() + again.read_all(log=2)) == [LogOffset(tx, 0) for tx in range(1, 20)]
+
+
+def test_the_last_flush_leaves_out_what_is_being_removed() -> None:
+    rig = Rig()
+    rig.create(2)
+    rig.write(1)
+    rig.write(1, log=2)
+    with rig.store.maintain(1):
+        rig.store.remove_log(1)
+        rig.store.flush_all()
+        assert rig.durable(log=2) == LogOffset(1, 1)
+    assert not rig.disk.exists("logs/1")
+
+
+def test_the_last_flush_goes_on_beside_readers_that_open_logs() -> None:
+    rig = Rig()
+    for log in range(2, 120):
+        rig.create(log)
+    again = rig.reopened()
+    again.write(1)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    reader = threading.Thread(target=lambda: [again.read(log=log) for log in range(2, 120)])
+    try:
+        reader.start()
+        while reader.is_alive():
+            again.store.flush_all()
+    finally:
+        sys.setswitchinterval(interval)
+        reader.join()
+    assert again.durable() == LogOffset(1, 1)
+
+
+def test_logs_that_share_a_batch_are_not_copied_all_at_once() -> None:
+    """In the buffer the batch counts once; in a journal block each log has its own copy of its rows."""
+    logs = range(1, 41)
+    options = StoreOptions(
+        BufferOptions(flush_age_seconds=1.0), FlushOptions(own_segment_bytes=2**40, journal_flush_bytes_max=20_000)
+    )
+    rig = Rig(options=options)
+    for log in logs[1:]:
+        rig.create(log)
+    end = LogOffset(1, 3)
+    everything = np.tile(np.arange(2), len(logs))
+    parts = FragmentShares(logs, everything, [2 * log for log in logs], [2] * len(logs), [end] * len(logs))
+    rig.store.append_fragment(rows(transaction(1, 2), text="x" * 1_000), parts, after=SNAPSHOT_END, upto=end)
+    rig.clock.seconds += 1.0
+    flushes = 0
+    durable: list[int] = []
+    while rig.store.next_flush_at() is not None:
+        flushed = rig.store.flush()
+        durable += [one.log for one in flushed]
+        flushes += 1
+        assert 1 <= len(flushed) <= 10
+    assert flushes >= 4
+    assert sorted(durable) == list(logs)
+    again = rig.reopened()
+    assert all(again.read_all(log=log) == transaction(1, 2) for log in logs)
 
 
 # Damage is told, never skipped.

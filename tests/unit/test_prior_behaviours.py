@@ -1,6 +1,5 @@
 """The tests that docs/prior-behaviours.md names are there, each once."""
 
-import ast
 import re
 from collections import Counter
 
@@ -11,11 +10,10 @@ def test_every_named_test_is_there() -> None:
     text = (ROOT / "docs/prior-behaviours.md").read_text("utf-8")
     named = set(re.findall(r"`(test_\w+)`", text))
     found = Counter(
-        node.name
+        name
         for source in sources()
         if source.is_test and source.is_python
-        for node in source.nodes
-        if isinstance(node, ast.FunctionDef)
+        for name in re.findall(r"^def (test_\w+)\(", source.text, re.MULTILINE)
     )
     assert len(named) > 50
     assert sorted(name for name in named if found[name] != 1) == []

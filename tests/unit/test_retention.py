@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from storage.bases import Base
 from storage.compaction import CompactionOptions, compact
 from storage.disk import Disk, LocalDisk, folder_of
-from storage.errors import CannotFold, CorruptBlock, LogFault, Refetch, SharedDiskFault, UnknownLog
+from storage.errors import CannotFold, CorruptBlock, LogFault, Misuse, Refetch, SharedDiskFault, UnknownLog
 from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
 from storage.folder_reader import FolderReader
 from storage.leases import Lease, take_lease
@@ -206,6 +206,12 @@ def test_a_fold_on_top_of_a_fold() -> None:
     check(table)
     assert retired(table) == 7, "six segments and the older base"
     assert [base.number for base in table.rig.store.log(1).files.bases] == [1]
+    for reader in (table.rig.reader, FolderReader(table.rig.disk)):
+        with pytest.raises(Refetch) as replaced:
+            reader.read_chunk(1, 0, 0)
+        assert (replaced.value.facts["base"], replaced.value.facts["floor"]) == (1, second.floor)
+        with pytest.raises(Misuse):
+            reader.read_chunk(1, 2, 0)
     table.reopen()
     check(table)
 
