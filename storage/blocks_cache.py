@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import pyarrow as pa
-
 from storage.chunk_cache import ChunkCache
 from storage.disk import Disk
 from storage.journal import JournalShare
@@ -11,7 +9,7 @@ from storage.journal_block import part_of_share
 from storage.limits import BLOCK_CACHE_BYTES_MAX
 from storage.metrics import Metric, Metrics
 from storage.parts import decode_batches
-from storage.reading import Piece, ReadSource
+from storage.reading import LoadedRows, Piece, ReadSource
 from storage.scan import BlockRef, read_batches, read_part
 
 ALL_PARTS = -1
@@ -26,27 +24,27 @@ class BlocksCache:
     def __init__(self, disk: Disk, bytes_max: int = BLOCK_CACHE_BYTES_MAX, metrics: Metrics | None = None) -> None:
         self._disk = disk
         self._metrics = metrics
-        self.chunks: ChunkCache[Key, list[pa.RecordBatch]] = ChunkCache(bytes_max)
+        self.chunks: ChunkCache[Key, LoadedRows] = ChunkCache(bytes_max)
 
-    def rows(self, ref: BlockRef) -> list[pa.RecordBatch]:
+    def rows(self, ref: BlockRef) -> LoadedRows:
         """The rows of a block."""
 
-        def make() -> tuple[list[pa.RecordBatch], int]:
-            return read_batches(self._disk, ref), ref.header.size
+        def make() -> tuple[LoadedRows, int]:
+            return LoadedRows(read_batches(self._disk, ref)), ref.header.size
 
         return self._get(_key(ref, ALL_PARTS), make)
 
-    def share(self, share: JournalShare) -> list[pa.RecordBatch]:
+    def share(self, share: JournalShare) -> LoadedRows:
         """The rows of a share in the journal; only its part of the block is read."""
         ref, entry = share.ref, share.entry
         number = part_of_share(entry)
 
-        def make() -> tuple[list[pa.RecordBatch], int]:
+        def make() -> tuple[LoadedRows, int]:
             part = read_part(self._disk, ref, number)
-            return decode_batches(part), len(part)
+            return LoadedRows(decode_batches(part)), len(part)
 
-        (batch,) = self._get(_key(ref, number), make)
-        return [batch.slice(entry.row, entry.rows)]
+        (batch,) = self._get(_key(ref, number), make).batches
+        return LoadedRows([batch.slice(entry.row, entry.rows)])
 
     def piece(self, ref: BlockRef, source: ReadSource) -> Piece:
         """A block as a piece of its log."""
@@ -68,10 +66,10 @@ class BlocksCache:
             lambda: self.share(share),
         )
 
-    def _get(self, key: Key, make: Callable[[], tuple[list[pa.RecordBatch], int]]) -> list[pa.RecordBatch]:
+    def _get(self, key: Key, make: Callable[[], tuple[LoadedRows, int]]) -> LoadedRows:
         is_miss = False
 
-        def make_and_note() -> tuple[list[pa.RecordBatch], int]:
+        def make_and_note() -> tuple[LoadedRows, int]:
             nonlocal is_miss
             is_miss = True
             return make()

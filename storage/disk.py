@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
+
 from storage.descriptors import DescriptorPool
 from storage.limits import DESCRIPTORS_MAX
 
@@ -42,6 +44,9 @@ class Disk(Protocol):
 
     def read(self, path: str, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
+
+    def read_buffer(self, path: str, position: int, size: int) -> memoryview:
+        """As `read`, for large pieces that live for a while."""
 
     def size(self, path: str) -> int:
         """Bytes in the file."""
@@ -118,6 +123,18 @@ class LocalDisk:
                     break
                 data += more
         return data
+
+    def read_buffer(self, path: str, position: int, size: int) -> memoryview:
+        """Into memory of Arrow's pool, which is used again: new memory from the kernel costs more than the read."""
+        buffer = memoryview(pa.allocate_buffer(size))
+        filled = 0
+        with self._descriptors.borrow(path) as descriptor:
+            while filled < size:
+                count = os.preadv(descriptor, [buffer[filled:]], position + filled)
+                if not count:
+                    break
+                filled += count
+        return buffer[:filled].toreadonly()
 
     def size(self, path: str) -> int:
         """From the name, not from an open descriptor: another process may have put another file there."""

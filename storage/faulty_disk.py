@@ -219,6 +219,10 @@ class FaultyDisk:
         """What is read is never wrong: checksums are tested by damage to the files themselves."""
         return self._read("read", path, lambda: self.disk.read(path, position, size))
 
+    def read_buffer(self, path: str, position: int, size: int) -> memoryview:
+        """A read like any other."""
+        return memoryview(self.read(path, position, size))
+
     def size(self, path: str) -> int:
         """May fail."""
         return self._read("size", path, lambda: self.disk.size(path))

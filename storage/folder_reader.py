@@ -73,7 +73,7 @@ class FolderReader:
             bases = list_bases(self._disk, log)
             read_log(self._disk, log)
             ref = find_chunk(bases, log, base, number)
-            return None if ref is None else self._cache.rows(ref)[0]
+            return None if ref is None else self._cache.rows(ref).batches[0]
 
         return self._attempt(log, attempt)
 

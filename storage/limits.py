@@ -130,3 +130,6 @@ REPAIR_COPY_BYTES: Final = 16 * MIB
 JOURNAL_FLUSH_BYTES_MAX: Final = 64 * MIB
 """Rows of small logs that one flush copies together. Logs that share a batch are counted once in the buffer and each
 for itself here: without a bound, ten thousand logs of one batch would be copied into gigabytes."""
+
+SCHEMAS_KEPT: Final = 256
+"""Parsed schemas kept for the parts to come: more tables than a reader goes through, at some kilobytes each."""

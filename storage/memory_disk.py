@@ -127,6 +127,10 @@ class MemoryDisk:
                 _fail(errno.EINVAL, path)
             return bytes(memoryview(content)[position : position + size])
 
+    def read_buffer(self, path: str, position: int, size: int) -> memoryview:
+        """A read like any other."""
+        return memoryview(self.read(path, position, size))
+
     def size(self, path: str) -> int:
         """With what is not synced."""
         with self._reading():

@@ -30,6 +30,31 @@ class ReadSource(StrEnum):
     BASE = "base"
 
 
+class LoadedRows:
+    """The rows of a piece, and how large they are on the wire: worked out once for all readers that end inside it."""
+
+    __slots__ = ("_ends", "batches")
+
+    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+        self.batches = batches
+        self._ends: list[Integers] | None = None
+
+    @property
+    def ends(self) -> list[Integers]:
+        """For each row of each batch, the wire size of the piece's rows up to and with it."""
+        if self._ends is None:
+            self._ends, end = [], 0
+            for batch in self.batches:
+                self._ends.append(end + np.cumsum(wire_sizes(batch)))
+                end = int(self._ends[-1][-1])
+        return self._ends
+
+    @property
+    def wire(self) -> int:
+        """Wire size of all the rows."""
+        return int(self.ends[-1][-1])
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Some rows of a log that lie together: a block, a share in the journal, or a share in memory."""
@@ -40,7 +65,7 @@ class Piece:
     last: LogOffset
     rows: int
     wire_end: int
-    load: Callable[[], list[pa.RecordBatch]]
+    load: Callable[[], LoadedRows]
     """The rows, checked. Only called for pieces that a read needs."""
 
 
@@ -166,32 +191,32 @@ class _Reading:
 
     def _add(self, piece: Piece) -> bool:
         """Add what fits of a piece. True if the limit cut something off."""
-        batches = piece.load()
-        if self._wire_limit is not None and piece.wire_end <= self._wire_limit:
-            ends = [piece.wire_end] * len(batches)  # all of it fits: nobody asks where its rows end
-        else:
-            ends = _wire_ends(batches, piece.wire_end)
-        return any(self._add_batch(piece, batch, wire_end) for batch, wire_end in zip(batches, ends, strict=True))
+        loaded = piece.load()
+        fits_whole = self._wire_limit is not None and piece.wire_end <= self._wire_limit
+        for index, batch in enumerate(loaded.batches):
+            ends = None if fits_whole else loaded.ends[index] + (piece.wire_end - loaded.wire)
+            if self._add_batch(piece.source, batch, ends):
+                return True
+        self._wire_end = piece.wire_end
+        return False
 
-    def _add_batch(self, piece: Piece, batch: pa.RecordBatch, wire_end: int) -> bool:
+    def _add_batch(self, source: ReadSource, batch: pa.RecordBatch, ends: Integers | None) -> bool:
+        """Add what fits of a batch. `ends`: wire size of the log up to each row, if some may not fit."""
         start, stop = 0, batch.num_rows
         tx, op = column(batch, TX), column(batch, OP)
-        if piece.first <= self._position:
+        if LogOffset(int(tx[0]), int(op[0])) <= self._position:
             start = rows_up_to(tx, op, self._position)
-        if piece.last > self._view.visible:
+        if LogOffset(int(tx[-1]), int(op[-1])) > self._view.visible:
             stop = rows_up_to(tx, op, self._view.visible)
         fitting = stop
-        if start < stop and (self._wire_limit is None or wire_end > self._wire_limit):
-            before = _wire_before(batch, wire_end)
+        if start < stop and ends is not None:
             if self._wire_limit is None:
-                self._wire_limit = self._limit_from(int(before[start]))
-            fitting = min(stop, int(np.searchsorted(before, self._wire_limit, side="left")))
+                self._wire_limit = self._limit_from(_wire_before(batch, ends, start))
+            fitting = min(stop, _rows_below(batch, ends, self._wire_limit))
         if fitting > start:
             self._rows.append(batch.slice(start, fitting - start))
-            self._sources[piece.source] = self._sources.get(piece.source, 0) + fitting - start
+            self._sources[source] = self._sources.get(source, 0) + fitting - start
             self._position = LogOffset(int(tx[fitting - 1]), int(op[fitting - 1]))
-        if fitting == batch.num_rows:
-            self._wire_end = wire_end
         return bool(fitting < stop)
 
     def _limit_from(self, wire: int) -> int:
@@ -201,17 +226,15 @@ class _Reading:
         return wire + max(1, min(self._max_bytes, READ_BYTES_MAX))
 
 
-def _wire_ends(batches: list[pa.RecordBatch], wire_end: int) -> list[int]:
-    """Wire size of the log up to and with each batch of a piece that ends at `wire_end`."""
-    if len(batches) == 1:
-        return [wire_end]
-    ends = np.cumsum([int(wire_sizes(batch).sum()) for batch in batches])
-    return [int(end) for end in ends - ends[-1] + wire_end]
+def _wire_before(batch: pa.RecordBatch, ends: Integers, row: int) -> int:
+    """Wire size of the log before a row."""
+    if row:
+        return int(ends[row - 1])
+    return int(ends[0]) - int(wire_sizes(batch.slice(0, 1))[0])
 
 
-def _wire_before(batch: pa.RecordBatch, wire_end: int) -> Integers:
-    """Wire size of the log before each row of a batch that ends at `wire_end`."""
-    sizes = wire_sizes(batch)
-    ends = np.cumsum(sizes)
-    result: Integers = wire_end - int(ends[-1]) + ends - sizes
-    return result
+def _rows_below(batch: pa.RecordBatch, ends: Integers, limit: int) -> int:
+    """How many rows of a batch begin below the limit: the first, and those whose neighbour ends below it."""
+    if _wire_before(batch, ends, 0) >= limit:
+        return 0
+    return 1 + int(np.searchsorted(ends[:-1], limit, side="left"))

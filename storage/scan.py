@@ -140,7 +140,7 @@ def _was_synced(disk: Disk, path: str, position: int) -> bool:
 
 def read_parts(disk: Disk, ref: BlockRef) -> list[memoryview]:
     """All parts of a block, checked."""
-    payload = disk.read(ref.path, ref.position + HEADER_SIZE, ref.header.payload_size)
+    payload = disk.read_buffer(ref.path, ref.position + HEADER_SIZE, ref.header.payload_size)
     with _at(ref):
         return check_payload(ref.header, payload)
 
@@ -151,7 +151,7 @@ def read_part(disk: Disk, ref: BlockRef, number: int) -> memoryview:
     table = disk.read(ref.path, start, table_size(header.parts))
     with _at(ref):
         place = decode_table(table, header.parts, header.payload_size, header.table_crc)[number]
-        return check_part(place, disk.read(ref.path, start + place.start, place.stop - place.start))
+        return check_part(place, disk.read_buffer(ref.path, start + place.start, place.stop - place.start))
 
 
 def read_batches(disk: Disk, ref: BlockRef) -> list[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from storage.journal import JournalShare
 from storage.limits import READ_ATTEMPTS_MAX
 from storage.metrics import Metric
 from storage.offset import SNAPSHOT_END, LogOffset
-from storage.reading import LogView, Piece, ReadResult, ReadSource, read
+from storage.reading import LoadedRows, LogView, Piece, ReadResult, ReadSource, read
 from storage.scan import BlockRef
 from storage.segments import Segment
 from storage.share import Share
@@ -57,7 +57,7 @@ class StoreReader:
         def attempt() -> pa.RecordBatch | None:
             with self._store.lock:
                 ref = find_chunk(self._store.log(log).files.bases, log, base, number)
-            return None if ref is None else self._cache.rows(ref)[0]
+            return None if ref is None else self._cache.rows(ref).batches[0]
 
         rows = _with_new_views(attempt)
         if rows is not None:
@@ -118,8 +118,8 @@ class StoreReader:
                 logger.debug("log %d: %d rows served from the %s, up to %s", log, rows, source.value, result.next)
 
 
-def _loader(held: Share) -> Callable[[], list[pa.RecordBatch]]:
-    return lambda: [held.batch()]
+def _loader(held: Share) -> Callable[[], LoadedRows]:
+    return lambda: LoadedRows([held.batch()])
 
 
 def _with_new_views(attempt: Callable[[], Result]) -> Result:

@@ -13,7 +13,7 @@ from storage import reading
 from storage.errors import AboveUpper, CorruptBlock, Hole, Refetch
 from storage.limits import ROW_WIRE_OVERHEAD_BYTES
 from storage.offset import BEFORE_ALL, SNAPSHOT_END, LogOffset
-from storage.reading import LogView, Piece, ReadResult, ReadSource, read
+from storage.reading import LoadedRows, LogView, Piece, ReadResult, ReadSource, read
 from storage.rows import wire_sizes
 from tests.unit.builders import offsets, rows
 
@@ -85,7 +85,7 @@ def piece_of(
     at = offsets(batches)
     if wire_end is None:
         wire_end = sum(int(wire_sizes(batch).sum()) for batch in batches)
-    return Piece(source, previous, at[0], at[-1], len(at), wire_end, lambda: batches)
+    return Piece(source, previous, at[0], at[-1], len(at), wire_end, lambda: LoadedRows(batches))
 
 
 def view(pieces: Sequence[Piece], *, visible: LogOffset | None = None, **facts: object) -> LogView:
@@ -211,7 +211,7 @@ def test_only_what_is_wanted_is_loaded() -> None:
     loaded: list[LogOffset] = []
 
     def noted(piece: Piece) -> Piece:
-        def load() -> list[pa.RecordBatch]:
+        def load() -> LoadedRows:
             loaded.append(piece.first)
             return piece.load()
 
