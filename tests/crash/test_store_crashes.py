@@ -1,8 +1,8 @@
 """Every story of a store, with the power cut at every operation.
 
 What was acknowledged is there once; what was not confirmed can be sent again, and then nothing is missing and nothing
-is there twice. The power goes a second time while the store recovers. And a process may end without the power going: what the next one
-relies on then has to survive a power cut as well.
+is there twice. The power goes a second time while the store recovers. And a process may end without the power going:
+what the next one relies on then has to survive a power cut as well.
 """
 
 import logging
