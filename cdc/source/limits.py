@@ -1,0 +1,66 @@
+"""Every bound of the source: its name says the unit, the sentence below it says why this much."""
+
+from typing import Final
+
+CONNECT_SECONDS_MAX: Final = 10
+"""For one attempt to reach the server, unless the connection string says otherwise: the kernel alone waits minutes."""
+
+RECONNECT_SECONDS_MAX: Final = 15.0
+"""Between two attempts at most, with jitter: a server that is back finds us soon, and not all clients at once."""
+
+STATUS_SECONDS_MAX: Final = 10.0
+"""Between two status replies at most, also where `wal_sender_timeout` is 0: the slot's progress is seen in time."""
+
+STATUS_SHARE_OF_TIMEOUT: Final = 3
+"""Status replies go out this many times in a `wal_sender_timeout`: two may be late before the server gives us up."""
+
+REPLY_SECONDS_MIN: Final = 0.1
+"""Between two status replies at least: a server that shuts down asks again after each reply, without a pause."""
+
+FLOOD_REQUESTS: Final = 4
+"""So many requests for a reply at one place of the WAL within `FLOOD_SECONDS`: the server waits for us to end."""
+
+FLOOD_SECONDS: Final = 1.0
+"""A healthy server asks once in half of `wal_sender_timeout`, which is far longer."""
+
+SHUTDOWN_SECONDS_MAX: Final = 5.0
+"""What a server's shutdown waits for our flush; then the connection is closed, and the rest is sent again later."""
+
+SILENCE_SECONDS_MAX: Final = 30.0
+"""A server that says nothing for so long, although it was asked, is gone: the network has not told us yet."""
+
+WATCH_SECONDS: Final = 1.0
+"""Between two looks at the server over the second connection, whose loss is also the first sign of a shutdown."""
+
+PUBLICATION_CHECK_SECONDS: Final = 60.0
+"""Between two comparisons of the publication with what it was: a change by somebody else is noticed in a minute."""
+
+LOCK_TIMEOUT_SECONDS: Final = 1.0
+"""For DDL of ours: whoever wants the table queues behind our request, so it may not wait for long."""
+
+LOCK_RETRY_SECONDS_MIN: Final = 0.5
+"""The first pause between two requests for a table's lock, in which the table's users pass."""
+
+LOCK_RETRY_SECONDS_MAX: Final = 10.0
+"""The longest such pause."""
+
+LOCK_RETRIES_SECONDS_MAX: Final = 300.0
+"""After so long the table counts as busy, and its holder is named in the error."""
+
+WRITERS_SECONDS_MAX: Final = 3600.0
+"""What publishing a table waits for the transactions that wrote to it before."""
+
+SLOT_CREATION_SECONDS_MAX: Final = 3600.0
+"""What the creation of a slot waits for the transactions that run: longer ones are somebody's mistake."""
+
+POLL_SECONDS: Final = 0.25
+"""Between two looks at what is waited for in the server: soon enough for a person, rare enough for the server."""
+
+OWNERSHIP_SECONDS_MAX: Final = 60.0
+"""What a start waits for another process to let go of the slot; above what a server needs to miss a dead client."""
+
+PUBLICATION_GRACE_SECONDS: Final = 3600.0
+"""A table that nobody follows stays published for this long: to publish it again waits for its writers again."""
+
+HEARTBEAT_SECONDS: Final = 30.0
+"""Between two heartbeats: each is a commit of some 100 bytes, and lets the slot pass WAL of other databases."""
