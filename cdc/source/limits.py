@@ -64,3 +64,34 @@ PUBLICATION_GRACE_SECONDS: Final = 3600.0
 
 HEARTBEAT_SECONDS: Final = 30.0
 """Between two heartbeats: each is a commit of some 100 bytes, and lets the slot pass WAL of other databases."""
+
+BATCH_BYTES: Final = 1024 * 1024
+"""One batch off the socket: enough messages for decoding by columns to pay, little enough to stay in the cache."""
+
+BATCH_SECONDS: Final = 0.010
+"""A batch is not gathered for longer, however slowly its bytes come."""
+
+BACKLOG_NAP_SECONDS: Final = 0.0001
+"""While a backlog drains, the pause before reading on: a reader that sleeps in the kernel is woken for each message,
+and the walsender pays for that. Far longer, and the socket's buffer runs full."""
+
+BACKLOG_READ_BYTES_MIN: Final = 1024
+"""A pause that brought less than this ends the batch: the stream is live, and latency counts."""
+
+BACKLOG_NAP_FRAMES: Final = 16
+"""libpq reads 16 KiB at a time: a pause is due only after a read that brought fewer frames than this."""
+
+GATHER_SECONDS: Final = 0.002
+"""The pauses of a backlog block the event loop; the other tasks get their turn after this long."""
+
+MESSAGE_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""The largest message that Postgres can build itself."""
+
+SEND_PENDING_BYTES_MAX: Final = 64 * 1024
+"""Status replies that the server did not read yet: with more of them waiting, it reads nothing at all."""
+
+FRAGMENT_CHANGES_MAX: Final = 16_384
+"""Changes of one fragment: more would not make columns cheaper, and what is behind us works in smaller steps."""
+
+FRAGMENT_BYTES_MAX: Final = 2 * BATCH_BYTES
+"""Wire bytes of one fragment, unless a single change is larger."""

@@ -1,0 +1,67 @@
+"""The replication connection while it streams: frames in, status out, over libpq or over the bare socket.
+
+`start_stream` takes an idle connection that psycopg has opened (its TLS, its authentication) and sends the command.
+psycopg is not asked to wait for anything after that: when a task that waits inside psycopg is cancelled, psycopg
+cancels the server's query, and the stream is gone. Here a cancelled `batch()` loses nothing.
+
+Invariants:
+    every frame is in exactly one batch, in order, whatever was cancelled
+    the loop watches the socket only while `batch()` waits: a busy reader costs the loop nothing
+    a batch that had to wait for its first byte is returned at once; one that found a backlog grows (limits.BATCH_*)
+    a batch ends at BATCH_BYTES and the frame that crosses it
+"""
+
+from enum import Enum, auto
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import pq
+
+from cdc.source.libpq_stream import LibpqStream
+from cdc.source.plain_socket import PlainStream
+from cdc.source.walsender import CopyBatch
+
+
+class CopyBoth(Protocol):
+    """A stream that has started."""
+
+    async def batch(self) -> CopyBatch:
+        """The next frames, at least one; valid until the next call. Raises `StreamEnded`."""
+        ...
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, at once or when the socket has room. Raises `StreamEnded`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the socket. Closing the connection is for the one who opened it."""
+        ...
+
+
+class Framing(Enum):
+    """Who takes the frames off the socket."""
+
+    AUTO = auto()
+    """Ours where there is no encryption, else libpq's."""
+    LIBPQ = auto()
+    PLAIN = auto()
+
+
+async def start_stream(
+    connection: psycopg.AsyncConnection[Any], command: str, framing: Framing = Framing.AUTO
+) -> CopyBoth:
+    """Send START_REPLICATION on an idle connection; raises `StreamRefused` with the server's reason.
+
+    The connection must stay alive, and untouched, for as long as the stream is used.
+    """
+    pgconn = connection.pgconn
+    if framing is Framing.PLAIN or (framing is Framing.AUTO and not _may_be_encrypted(pgconn)):
+        return await PlainStream.start(pgconn.socket, command)
+    return await LibpqStream.start(pgconn, command)
+
+
+def _may_be_encrypted(pgconn: pq.abc.PGconn) -> bool:
+    """Whether the bytes on the socket are not the protocol's. Nothing says if GSSAPI is in use, only if it may be."""
+    over_network = not pgconn.host.startswith(b"/")
+    options = {option.keyword: option.val for option in pgconn.info}
+    return bool(pgconn.ssl_in_use) or (over_network and options.get(b"gssencmode") not in (None, b"disable"))
