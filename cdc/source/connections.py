@@ -18,6 +18,7 @@ from cdc.source.errors import (
     ServerStopping,
     ServerUnfit,
     SlotBusy,
+    SlotExists,
     SlotLost,
     SourceError,
 )
@@ -39,6 +40,7 @@ _BY_STATE: Final[dict[str, type[SourceError]]] = {
     "53400": ServerUnfit,  # configuration_limit_exceeded: no slot left
     "42501": AccessRefused,  # insufficient_privilege
     "3D000": AccessRefused,  # invalid_catalog_name
+    "42710": SlotExists,  # duplicate_object
     "42704": SlotLost,  # undefined_object: of all that we name, only the slot can go
     "55000": ServerUnfit,  # object_not_in_prerequisite_state: wal_level, or a slot that cannot be read
 }

@@ -97,7 +97,7 @@ async def create_slot(
     name: str,
     *,
     temporary: bool = False,
-    waiting: Waiting = lambda holders: None,
+    waiting: Waiting | None = None,
     seconds_max: float = SLOT_CREATION_SECONDS_MAX,
 ) -> Lsn:
     """Make the slot on `maker`, and return where it begins. `control` watches: `maker` is busy until it is made.
@@ -135,16 +135,17 @@ async def _make(maker: Connection, name: str, *, temporary: bool) -> Lsn:
 
 
 async def _watch(
-    control: Connection, pid: int, making: "asyncio.Task[Lsn]", waiting: Waiting, seconds_max: float
+    control: Connection, pid: int, making: "asyncio.Task[Lsn]", waiting: Waiting | None, seconds_max: float
 ) -> None:
-    shown: tuple[int | None | str, ...] = ()
+    shown: tuple[int | str | None, ...] = ()
     end = asyncio.get_running_loop().time() + seconds_max
     while not (await asyncio.wait([making], timeout=POLL_SECONDS))[0]:
         holders = await blockers_of(control, pid) or await prepared_transactions(control)
         names = tuple(holder.pid or holder.prepared for holder in holders)
         if names != shown:
             shown = names
-            waiting(holders)
+            if waiting is not None:
+                waiting(holders)
         if asyncio.get_running_loop().time() > end:
             raise SlotCreationBlocked(
                 f"the slot could not be made within {seconds_max:g} s: it waits for " + "; ".join(map(str, holders)),
