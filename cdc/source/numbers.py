@@ -26,6 +26,11 @@ def take_uint32(buffer: Bytes, at: Integers) -> Words:
     return _take(buffer, at, ">u4").astype(np.uint32)
 
 
+def take_uint16(buffer: Bytes, at: Integers) -> npt.NDArray[np.uint16]:
+    """The 2 bytes at each place; `ProtocolError` if they do not lie within the buffer."""
+    return _take(buffer, at, ">u2").astype(np.uint16)
+
+
 def every_uint32(buffer: Bytes) -> npt.NDArray[np.void]:
     """A number at every byte of the buffer, big-endian and overlapping: index it, never copy it whole."""
     return _every(buffer, ">u4")
