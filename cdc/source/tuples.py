@@ -63,27 +63,32 @@ def walk(buffer: Bytes, at: Integers, columns: int) -> tuple[Cells, Integers]:
     """The cells of the tuples at these places, and where each tuple ends. The caller checks the latter."""
     if (take_uint16(buffer, at) != columns).any():
         raise ProtocolError("a row has another number of columns than its relation", columns=columns)
-    words = every_uint32(buffer)
-    last = len(words) - 1
+    sizes = every_uint32(buffer[1:])  # the size that follows a tag at each place
     bounds = np.empty((len(at), columns, 2), np.int32)
-    tags = np.empty((len(at), columns), np.uint8)
+    tags = np.full((len(at), columns), TEXT, np.uint8)
     position = at + _COUNT_BYTES
     for column in range(columns):
         tag = buffer.take(position, mode="clip")
-        size = words[np.minimum(position + 1, last)].astype(np.int64)
         is_text = tag == TEXT
         if is_text.all():
             start = position + _TEXT_HEAD_BYTES
+            position = start + _sizes(sizes, position)
         else:
             if not (is_text | (tag == NULL) | (tag == UNCHANGED)).all():
                 raise ProtocolError("a value is neither text nor NULL nor unchanged", column=column)
-            size *= is_text
             start = position + np.where(is_text, _TEXT_HEAD_BYTES, 1)
-        position = start + size
-        tags[:, column] = tag
+            position = start + _sizes(sizes, position) * is_text
+            tags[:, column] = tag
         bounds[:, column, 0] = start
         bounds[:, column, 1] = position
     return Cells(bounds, tags), position
+
+
+def _sizes(sizes: npt.NDArray[np.void], position: Integers) -> npt.NDArray[np.void]:
+    try:
+        return sizes[position]
+    except IndexError:  # a NULL at the buffer's very end, or damage
+        return sizes[np.minimum(position, len(sizes) - 1)]
 
 
 def to_struct(buffer: Bytes, cells: Cells, values: pa.StructType, present: Flags | None = None) -> pa.StructArray:
