@@ -33,4 +33,5 @@ async def eventually(look: Callable[[], T | Awaitable[T]], what: str, seconds: f
             return found
         assert time.monotonic() < end, f"waited {seconds:g} s in vain for {what}"
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), LOOK_SECONDS)
+            async with asyncio.timeout(LOOK_SECONDS):
+                await asyncio.Event().wait()

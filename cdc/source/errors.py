@@ -63,6 +63,13 @@ class SlotBusy(ConnectionFault):
     hint = "Stop the other reader, or wait until the server has noticed that it is gone; the session tries again."
 
 
+class Unreachable(Refusal):
+    """The server could not be reached for as long as we were told to try."""
+
+    code = "unreachable"
+    hint = "Check that the server runs, and the host, port and password of the connection string."
+
+
 class ServerStopping(ConnectionFault):
     """The server shuts down, and lets nobody in."""
 
@@ -113,7 +120,7 @@ class SlotAhead(Refusal):
 
 
 class OtherServer(Refusal):
-    """This is not the server that our data came from, or it was set back to an earlier state."""
+    """Another server than the one that our data came from, or the same one set back to an earlier state."""
 
     code = "other_server"
     hint = "Point to the right server; or, if this one replaces it, run `shapelog recover --resnapshot`."

@@ -26,6 +26,9 @@ FLOOD_SECONDS: Final = 1.0
 SHUTDOWN_SECONDS_MAX: Final = 5.0
 """What a server's shutdown waits for our flush; then the connection is closed, and the rest is sent again later."""
 
+GOODBYE_SECONDS_MAX: Final = 2.0
+"""What a clean end waits for the server to take the last confirmation; without it the next start replays a little."""
+
 SILENCE_SECONDS_MAX: Final = 30.0
 """A server that says nothing for so long, although it was asked, is gone: the network has not told us yet."""
 

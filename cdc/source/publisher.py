@@ -131,7 +131,7 @@ class Publisher:
     async def wait_for_writers(
         self, connection: Connection, oids: Iterable[int], seconds_max: float = WRITERS_SECONDS_MAX
     ) -> None:
-        """Wait until the transactions that may have written to the tables by now have ended; later ones do not count."""
+        """Wait for the transactions that may have written to the tables by now; later ones do not count."""
         tables = list(oids)
         if not tables:
             return
