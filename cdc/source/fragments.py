@@ -104,9 +104,10 @@ class LogicalMessage:
     prefix: str
     content: bytes
     transactional: bool
+    inside: bool
+    """Whether it came between a BEGIN and its COMMIT, as all transactional ones do."""
     transaction: int
-    """Index of the transaction that it belongs to; for one outside, of the next one to begin (in this fragment or
-    after it)."""
+    """Index of the transaction that it came in; outside, of the next one to begin (in this fragment or after it)."""
     op: int
     """The number of the change that follows it in its transaction; 0 outside."""
 

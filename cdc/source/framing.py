@@ -24,7 +24,7 @@ HEAD_BYTES: Final = 5
 _COPY_DATA: Final = ord("d")
 _XLOG_DATA: Final = ord("w")
 _LENGTH: Final = struct.Struct(">I")
-_SEARCH_BYTES_MIN: Final = 8 * 1024
+SEARCH_BYTES_MIN: Final = 8 * 1024
 """Below, walking costs less than the search's fixed dozen of array operations."""
 
 
@@ -49,11 +49,17 @@ class Found:
     """Bytes that the message at `consumed` has in all, as far as that is known already."""
 
 
-def find_messages(buffer: Bytes, start: int, filled: int, message_bytes_max: int = MESSAGE_BYTES_MAX) -> Found:
+def find_messages(
+    buffer: Bytes,
+    start: int,
+    filled: int,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+    search_bytes_min: int = SEARCH_BYTES_MIN,
+) -> Found:
     """Frame `buffer[start:filled]`; `start` is where a message starts."""
-    if filled - start >= _SEARCH_BYTES_MIN:
+    if filled - start >= search_bytes_min:
         found = _search(buffer, start, filled)
-        if found is not None:
+        if found is not None and found.wanted <= message_bytes_max:
             return found
     return _walk(buffer, start, filled, message_bytes_max)
 
@@ -80,7 +86,7 @@ def _search(buffer: Bytes, start: int, filled: int) -> Found | None:
     if not len(heads) or heads[0] != 0:
         return None
     ends = heads + 1 + every_uint32(window)[heads + 1].astype(np.int64)
-    if (ends[:-1] != heads[1:]).any():
+    if (ends[:-1] != heads[1:]).any() or ends[-1] <= heads[-1] + HEAD_BYTES:
         return None
     whole = len(ends) if ends[-1] <= len(window) else len(ends) - 1
     consumed = int(ends[whole - 1]) if whole else 0

@@ -142,7 +142,7 @@ class Decoder:
             if tags[index] == MESSAGE:
                 # Outside, the last transaction that began is over: the message stands before the next one.
                 op = 2 * int(places.row_number[index]) * inside
-                found.append(read_logical_message(_bytes(run, index), ordinal + 1 - inside, op))
+                found.append(read_logical_message(_bytes(run, index), ordinal + 1 - inside, op, inside=bool(inside)))
             elif inside:
                 origins[ordinal] = read_origin(_bytes(run, index))
             else:

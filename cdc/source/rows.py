@@ -17,7 +17,7 @@ from cdc.source.errors import ProtocolError
 from cdc.source.fragments import ABSENT, KIND, NEW, OLD, OP, TX, Kind, OldTuple
 from cdc.source.numbers import Bytes, Flags, Integers, Unsigned
 from cdc.source.relations import Relation
-from cdc.source.tuples import UNCHANGED, Cells, bitmaps, numbers, to_struct, walk
+from cdc.source.tuples import NULL, UNCHANGED, Cells, bitmaps, numbers, to_struct, walk
 
 INSERT, UPDATE, DELETE = map(ord, "IUD")
 
@@ -80,7 +80,9 @@ class Layout:
         absent = new.tags == UNCHANGED
         if old is not None and is_delete.any():
             new.put(is_delete, old[is_delete[has_old]])
-            absent[is_delete & (old_tuple == _OLD_KEY)] = self._outside_identity
+            # In a key, what is not of the identity is sent as NULL, whatever it is.
+            keys = is_delete & (old_tuple == _OLD_KEY)
+            absent[keys] = self._outside_identity & (new.tags[keys] == NULL)
         columns = [
             numbers(pa.uint64(), rows.tx),
             numbers(pa.uint64(), rows.op),

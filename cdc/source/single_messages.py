@@ -41,7 +41,7 @@ def read_truncate(message: bytes, op_first: int) -> Truncate:
     return Truncate(0, op_first, relations, bool(options & _CASCADE), bool(options & _RESTART_IDENTITY))
 
 
-def read_logical_message(message: bytes, transaction: int, op: int) -> LogicalMessage:
+def read_logical_message(message: bytes, transaction: int, op: int, *, inside: bool) -> LogicalMessage:
     """A logical message, at its place in the stream."""
     if len(message) < _MESSAGE.size:
         raise ProtocolError("a logical message is cut short")
@@ -50,7 +50,7 @@ def read_logical_message(message: bytes, transaction: int, op: int) -> LogicalMe
     content = message[at + _SIZE.size :]
     if len(message) < at + _SIZE.size or _SIZE.unpack_from(message, at)[0] != len(content):
         raise ProtocolError("a logical message has another size than its content")
-    return LogicalMessage(Lsn(lsn), prefix, content, bool(flags & 1), transaction, op)
+    return LogicalMessage(Lsn(lsn), prefix, content, bool(flags & 1), inside, transaction, op)
 
 
 def _name(message: bytes, start: int) -> tuple[str, int]:

@@ -12,6 +12,7 @@ Invariants:
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,7 +48,7 @@ class CopyBatch:
         return len(self.starts)
 
     @classmethod
-    def join(cls, frames: "list[bytes | memoryview]") -> "CopyBatch":
+    def join(cls, frames: Sequence[bytes | memoryview]) -> "CopyBatch":
         """A batch of frames that came one by one."""
         ends = np.fromiter(map(len, frames), np.int64, len(frames)).cumsum()
         starts = np.empty_like(ends)
