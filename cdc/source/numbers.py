@@ -4,6 +4,8 @@ A read goes through a view of the buffer whose elements overlap (one starts at e
 operation fetches and assembles all of them: four times as fast as gathering bytes.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -31,20 +33,20 @@ def take_uint16(buffer: Bytes, at: Integers) -> npt.NDArray[np.uint16]:
     return _take(buffer, at, ">u2").astype(np.uint16)
 
 
-def every_uint32(buffer: Bytes) -> npt.NDArray[np.void]:
+def every_uint32(buffer: Bytes) -> Words:
     """A number at every byte of the buffer, big-endian and overlapping: index it, never copy it whole."""
     return _every(buffer, ">u4")
 
 
-def _take(buffer: Bytes, at: Integers, number: str) -> npt.NDArray[np.void]:
+def _take(buffer: Bytes, at: Integers, number: str) -> npt.NDArray[Any]:
     try:
-        found: npt.NDArray[np.void] = _every(buffer, number)[at]
+        found: npt.NDArray[Any] = _every(buffer, number)[at]
     except IndexError:
         raise ProtocolError("a message is cut short") from None
     return found
 
 
-def _every(buffer: Bytes, number: str) -> npt.NDArray[np.void]:
+def _every(buffer: Bytes, number: str) -> npt.NDArray[Any]:
     dtype = np.dtype(number)
     count = max(len(buffer) - dtype.itemsize + 1, 0)
     return np.ndarray((count,), dtype, buffer if count else None, strides=(1,) if count else None)

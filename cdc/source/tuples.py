@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc.source.errors import NotText, ProtocolError
-from cdc.source.numbers import Bytes, Flags, Integers, every_uint32, take_uint16
+from cdc.source.numbers import Bytes, Flags, Integers, Words, every_uint32, take_uint16
 
 TEXT, NULL, UNCHANGED = map(ord, "tnu")
 
@@ -84,7 +84,7 @@ def walk(buffer: Bytes, at: Integers, columns: int) -> tuple[Cells, Integers]:
     return Cells(bounds, tags), position
 
 
-def _sizes(sizes: npt.NDArray[np.void], position: Integers) -> npt.NDArray[np.void]:
+def _sizes(sizes: Words, position: Integers) -> Words:
     try:
         return sizes[position]
     except IndexError:  # a NULL at the buffer's very end, or damage

@@ -95,7 +95,7 @@ class Load:
 
     def write(self, connection: "psycopg.Connection[tuple[object, ...]]") -> None:
         places = ", ".join(["%s"] * len(self.arguments))
-        connection.execute(f"CALL {self.call}({places})", self.arguments)  # type: ignore[arg-type]  # no user's text
+        connection.execute(f"CALL {self.call}({places})", self.arguments)
 
 
 def loads(scale: float) -> list[Load]:
