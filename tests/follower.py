@@ -23,7 +23,8 @@ Row = tuple[str, Kind, dict[str, str | None] | None]
 class Follower:
     """What one process would have on disk, and how it gets there."""
 
-    confirming: bool = True
+    flushing: bool = True
+    """Whether what is whole becomes durable: a disk that is stuck does not stop the stream."""
     rows: dict[tuple[int, int], Row] = field(default_factory=dict)
     open_rows: dict[tuple[int, int], Row] = field(default_factory=dict)
     durable: Lsn = LSN_ZERO
@@ -49,14 +50,14 @@ class Follower:
                 self._take_fragment(fragment)
             case Arrived(_, KeepAlive() as keepalive):
                 if not self.is_open:
-                    self.durable = max(self.durable, keepalive.wal_end)
+                    self._flush(keepalive.wal_end)
             case Stopping():
                 self.stopping.append(delivery)
             case PublicationAltered():
                 self.altered.append(delivery)
             case _:
                 pass
-        if session is not None and self.confirming and self.connected:
+        if session is not None and self.connected:
             session.confirm(self.connected[-1].attempt, self.durable)
 
     def _take_fragment(self, fragment: Fragment) -> None:
@@ -74,7 +75,11 @@ class Follower:
                     assert self.rows[at] == row, f"offset {at} came twice, with different rows"
                     self.replayed += 1
                 self.rows[at] = row
-            self.durable = max(self.durable, Lsn(int(ended[-1])))
+            self._flush(Lsn(int(ended[-1])))
+
+    def _flush(self, lsn: Lsn) -> None:
+        if self.flushing:
+            self.durable = max(self.durable, lsn)
 
     async def follow(self, session: Session, until: Callable[[], bool]) -> None:
         """Take what comes until a condition holds."""
@@ -100,5 +105,9 @@ async def following(
 def settings_for(conninfo: str, *tables: str, **more: Any) -> Settings:
     """A short-tempered session: tests do not wait for servers that never come."""
     return Settings(
-        conninfo=conninfo, slot="follower", publication="follower", tables=tables, **{"patience_seconds": 40.0, **more}
+        conninfo=conninfo,
+        slot="follower",
+        publication="follower",
+        tables=tables,
+        **{"patience_seconds": 40.0, "reconnect_seconds": 0.3, **more},
     )

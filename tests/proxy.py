@@ -20,6 +20,8 @@ class Proxy:
         self.target = target
         self.port = 0
         self.connections_count = 0
+        self.bytes_until_cut: int | None = None
+        """Cut once when the server has sent so much more: a way to strike in any phase of a conversation."""
         self._listener: socket.socket | None = None
         self._flowing = threading.Event()
         self._flowing.set()
@@ -80,8 +82,18 @@ class Proxy:
             with self._lock:
                 self._open |= {client, server}
                 self.connections_count += 1
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=[source, sink], daemon=True).start()
+            for source, sink, from_server in ((client, server, False), (server, client, True)):
+                threading.Thread(target=self._pump, args=[source, sink, from_server], daemon=True).start()
+
+    def _is_cut_now(self, size: int) -> bool:
+        with self._lock:
+            if self.bytes_until_cut is None:
+                return False
+            self.bytes_until_cut -= size
+            if self.bytes_until_cut > 0:
+                return False
+            self.bytes_until_cut = None
+            return True
 
     def _reach_target(self) -> socket.socket:
         if isinstance(self.target, str):
@@ -90,10 +102,12 @@ class Proxy:
             return server
         return socket.create_connection(self.target)
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, from_server: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK_BYTES):
                 self._flowing.wait()
+                if from_server and self._is_cut_now(len(data)):
+                    self.cut()
                 sink.sendall(data)
         for end in (source, sink):
             with contextlib.suppress(OSError):

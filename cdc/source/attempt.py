@@ -6,7 +6,7 @@
 
 Invariants:
     a fault met by any task ends the attempt, and is raised by the next `deliveries()`
-    once a shutdown is seen, the stream's connection is closed within SHUTDOWN_SECONDS_MAX, whatever the consumer does
+    once a shutdown is seen, the stream's connection is closed within `shutdown_seconds`, whatever the consumer does
 """
 
 import asyncio
@@ -26,7 +26,6 @@ from cdc.source.limits import (
     GOODBYE_SECONDS_MAX,
     POLL_SECONDS,
     PUBLICATION_CHECK_SECONDS,
-    SHUTDOWN_SECONDS_MAX,
     WATCH_SECONDS,
 )
 from cdc.source.lsn import Lsn
@@ -106,7 +105,6 @@ class Attempt:
         self._stopping = asyncio.Event()
         self._stop_reason = ""
         self._fault: Exception | None = None
-        self._hung_up = False
         self._tasks = [self._spawn(task) for task in (self._reply, self._watch, self._shut_down)]
 
     async def deliveries(self) -> list[Delivery]:
@@ -202,9 +200,10 @@ class Attempt:
                     if now >= publication_due:
                         publication_due = now + PUBLICATION_CHECK_SECONDS
                         await self.check_publication()
-            except (ConnectionFault, TimeoutError) as fault:
-                self._server_stops(str(fault) or "the second connection does not answer")
-                return
+            except ConnectionFault as fault:
+                return self._server_stops(fault.message)
+            except TimeoutError:
+                return self._server_stops("the second connection does not answer")
             await asyncio.sleep(WATCH_SECONDS)
 
     async def check_publication(self) -> None:
@@ -227,8 +226,8 @@ class Attempt:
     async def _shut_down(self) -> None:
         await self._stopping.wait()
         log.warning("the server stops, or is lost: %s", self._stop_reason)
-        self._notice(Stopping(self.number, self._stop_reason, SHUTDOWN_SECONDS_MAX))
-        await asyncio.sleep(SHUTDOWN_SECONDS_MAX)
+        self._notice(Stopping(self.number, self._stop_reason, self._settings.shutdown_seconds))
+        await asyncio.sleep(self._settings.shutdown_seconds)
         self._fail(ServerStopping("the connection was closed to let the server stop", reason=self._stop_reason))
         await self._hang_up()
 
@@ -242,9 +241,7 @@ class Attempt:
                 await asyncio.sleep(POLL_SECONDS / 10)
 
     async def _hang_up(self) -> None:
-        if self._hung_up:
-            return
-        self._hung_up = True
+        # Called once more when the first call was cancelled on its way.
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)

@@ -28,7 +28,12 @@ from cdc.source.identity import (
     judge,
     refusal,
 )
-from cdc.source.limits import CONNECT_SECONDS_MAX, SLOT_CREATION_SECONDS_MAX
+from cdc.source.limits import (
+    CONNECT_SECONDS_MAX,
+    RECONNECT_SECONDS_MAX,
+    SHUTDOWN_SECONDS_MAX,
+    SLOT_CREATION_SECONDS_MAX,
+)
 from cdc.source.lsn import LSN_ZERO, Lsn, format_lsn
 from cdc.source.ownership import own_slot
 from cdc.source.publication import Mode, quote
@@ -60,6 +65,8 @@ class Settings:
     heartbeat_seconds: float | None = None
     patience_seconds: float | None = None
     """Give up when the server could not be reached for so long; None: never."""
+    reconnect_seconds: float = RECONNECT_SECONDS_MAX
+    shutdown_seconds: float = SHUTDOWN_SECONDS_MAX
     slot_creation_seconds: float = SLOT_CREATION_SECONDS_MAX
     full_identity: bool = True
     framing: Framing = Framing.AUTO
@@ -73,6 +80,15 @@ class Settings:
         """START_REPLICATION knows no parameters: all is text."""
         options = ", ".join(f"{name} {_literal(value)}" for name, value in self.plugin_options.items())
         return f"START_REPLICATION SLOT {quote(self.slot)} LOGICAL {format_lsn(start)} ({options})"
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a process knows of its own dealings with the slot, beside what it keeps on disk."""
+
+    application: str
+    made_slot: bool = False
+    """We saw that there was no such slot, and asked for it; the answer may be lost, but the slot is ours then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +108,23 @@ class Opened:
 
 
 async def open_attempt(
-    settings: Settings, known: Known | None, publisher: Publisher, application: str, waiting: Waiting
+    settings: Settings, known: Known | None, publisher: Publisher, claim: Claim, waiting: Waiting
 ) -> Opened:
     """Connect, check and start; whatever goes wrong, no connection stays open."""
     opened: list[Connection] = []
     try:
-        control = await connect_sql(settings.conninfo, application)
+        control = await connect_sql(settings.conninfo, claim.application)
         opened.append(control)
         await own_slot(
-            control, settings.slot, application, lambda holder: waiting("the slot's owner", (holder,) if holder else ())
+            control,
+            settings.slot,
+            claim.application,
+            lambda holder: waiting("the slot's owner", (holder,) if holder else ()),
         )
-        replication = await connect_replication(settings.conninfo, application)
+        replication = await connect_replication(settings.conninfo, claim.application)
         opened.append(replication)
         await _refuse_unfit(control)
-        return await _start(settings, known, publisher, control, replication, waiting)
+        return await _start(settings, known, publisher, claim, control, replication, waiting)
     except BaseException:
         for connection in opened:
             await connection.close()
@@ -130,6 +149,7 @@ async def _start(
     settings: Settings,
     known: Known | None,
     publisher: Publisher,
+    claim: Claim,
     control: Connection,
     replication: Connection,
     waiting: Waiting,
@@ -139,7 +159,7 @@ async def _start(
         # Before the slot: a slot that is older than its publication cannot be read.
         await publisher.publish(control, settings.tables, full=settings.full_identity)
     state = await read_server_state(control, replication, settings.slot, settings.publication, options)
-    verdict = judge(known, state, adopt=settings.adopt)
+    verdict = judge(known, state, adopt=settings.adopt or claim.made_slot)
     if isinstance(verdict, Unclaimed | Lost | AheadGap | OtherSystem):
         raise refusal(verdict)
     if state.identity.publication.oid is None:
@@ -149,6 +169,7 @@ async def _start(
         )
     publisher.baseline = state.identity.publication
     if isinstance(verdict, Fresh) and verdict.slot is None:
+        claim.made_slot = True
         start = await create_slot(
             control,
             replication,

@@ -29,7 +29,7 @@ import tenacity
 from cdc.source.attempt import Attempt, Delivery
 from cdc.source.connections import printable
 from cdc.source.errors import ConnectionFault, Unreachable
-from cdc.source.handshake import Settings, Waiting, application_name, open_attempt
+from cdc.source.handshake import Claim, Settings, Waiting, application_name, open_attempt
 from cdc.source.identity import Known
 from cdc.source.limits import RECONNECT_SECONDS_MAX
 from cdc.source.lsn import LSN_ZERO, Lsn
@@ -62,12 +62,13 @@ class Session:
         self.relations = Relations()
         self._known = known
         self._waiting = waiting
-        self._application = application_name(settings.slot, secrets.token_hex(4))
+        self._claim = Claim(application_name(settings.slot, secrets.token_hex(4)))
         self._attempts_count = 0
         self._attempt: Attempt | None = None
         self._ready: deque[Delivery] = deque()
         self._tries: tenacity.AsyncRetrying | None = None
         self._try: tenacity.AttemptManager | None = None
+        self._reached = 0.0
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,11 +115,12 @@ class Session:
     async def _connect(self) -> None:
         """One try, after the pause that is due; tenacity keeps count over tries and short-lived connections."""
         if self._tries is None:
+            self._reached = time.monotonic()
             self._tries = aiter(
                 tenacity.AsyncRetrying(
                     retry=tenacity.retry_if_exception_type(ConnectionFault),
-                    wait=tenacity.wait_random_exponential(multiplier=0.2, max=RECONNECT_SECONDS_MAX),
-                    stop=_stop_after(self.settings.patience_seconds),
+                    wait=tenacity.wait_random_exponential(multiplier=0.2, max=self.settings.reconnect_seconds),
+                    stop=self._is_hopeless,
                 )
             )
         try:
@@ -127,7 +129,8 @@ class Session:
             last = given_up.last_attempt.exception()
             server = printable(self.settings.conninfo)
             raise Unreachable(f"gave up: {last}", server=server) from None
-        opened = await open_attempt(self.settings, self._known(), self.publisher, self._application, self._waiting)
+        opened = await open_attempt(self.settings, self._known(), self.publisher, self._claim, self._waiting)
+        self._reached = time.monotonic()
         self._attempts_count += 1
         self._attempt = Attempt(self._attempts_count, opened, self.settings, self.relations, self.publisher)
         log.info("connected to %s, attempt %d", printable(self.settings.conninfo), self._attempts_count)
@@ -143,6 +146,7 @@ class Session:
             with self._try:
                 raise fault
 
-
-def _stop_after(seconds: float | None) -> tenacity.stop.stop_base:
-    return tenacity.stop_never if seconds is None else tenacity.stop_after_delay(seconds)
+    def _is_hopeless(self, _: tenacity.RetryCallState) -> bool:
+        """Whether the server could not be reached for as long as we may try."""
+        patience = self.settings.patience_seconds
+        return patience is not None and time.monotonic() - self._reached > patience
