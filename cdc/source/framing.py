@@ -58,8 +58,8 @@ def find_messages(
 ) -> Found:
     """Frame `buffer[start:filled]`; `start` is where a message starts."""
     if filled - start >= search_bytes_min:
-        found = _search(buffer, start, filled)
-        if found is not None and found.wanted <= message_bytes_max:
+        found = _search(buffer, start, filled, message_bytes_max)
+        if found is not None:
             return found
     return _walk(buffer, start, filled, message_bytes_max)
 
@@ -75,8 +75,8 @@ def first_message(buffer: Bytes, start: int, filled: int) -> Message | None:
     return Message(chr(view[start]), bytes(view[start + HEAD_BYTES : start + 1 + length]))
 
 
-def _search(buffer: Bytes, start: int, filled: int) -> Found | None:
-    """Find the heads of CopyData with data in it; None unless they are all there is."""
+def _search(buffer: Bytes, start: int, filled: int, message_bytes_max: int) -> Found | None:
+    """Find the heads of CopyData with data in it; None unless they are all there is, and nothing is wrong."""
     window = buffer[start:filled]
     # A length below 16 MiB starts with a zero, which no value of text holds: few other places look like a head.
     alike = (
@@ -86,7 +86,8 @@ def _search(buffer: Bytes, start: int, filled: int) -> Found | None:
     if not len(heads) or heads[0] != 0:
         return None
     ends = heads + 1 + every_uint32(window)[heads + 1].astype(np.int64)
-    if (ends[:-1] != heads[1:]).any() or ends[-1] <= heads[-1] + HEAD_BYTES:
+    sizes = ends - heads
+    if (ends[:-1] != heads[1:]).any() or sizes[-1] <= HEAD_BYTES or sizes.max() > message_bytes_max:
         return None
     whole = len(ends) if ends[-1] <= len(window) else len(ends) - 1
     consumed = int(ends[whole - 1]) if whole else 0
@@ -107,7 +108,7 @@ def _walk(buffer: Bytes, start: int, filled: int, message_bytes_max: int) -> Fou
         (length,) = _LENGTH.unpack_from(view, start + 1)
         if length < _LENGTH.size:
             raise ProtocolError("a message says that it is shorter than its own head", tag=tag, length=length)
-        if length > message_bytes_max:
+        if length >= message_bytes_max:
             raise MessageTooLarge("a message is above the limit", bytes=length, limit=message_bytes_max)
         end = start + 1 + length
         if end > filled:

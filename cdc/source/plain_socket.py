@@ -48,6 +48,9 @@ class PlainStream:
         self._wanted = HEAD_BYTES
         self._unsent = bytearray()
         self._ended: StreamEnded | None = None
+        """The server's own words, once they are framed."""
+        self._lost: StreamEnded | None = None
+        """What the socket said: it may be ahead of what is framed, so the server's words come first."""
 
     @classmethod
     async def start(cls, descriptor: int, command: str) -> Self:
@@ -102,8 +105,7 @@ class PlainStream:
 
     async def _wait(self) -> None:
         """Read once more, or raise when there is nothing more to read."""
-        if self._ended is not None:
-            raise self._ended
+        self._check_open()
         await until_readable(self._socket.fileno())
         self._receive()
 
@@ -126,10 +128,10 @@ class PlainStream:
         except BlockingIOError:
             return 0
         except OSError as error:
-            self._end(f"the connection broke: {error.strerror or error}")
+            self._lose(f"the connection broke: {error.strerror or error}")
             return 0
         if size == 0:
-            self._end("the server closed the connection")
+            self._lose("the server closed the connection")
         self._filled += size
         return size
 
@@ -167,9 +169,16 @@ class PlainStream:
         # The first reason is the cause, the later ones only follow from it.
         self._ended = self._ended or StreamEnded(message, **facts)
 
+    def _lose(self, message: str) -> None:
+        self._lost = self._lost or StreamEnded(message, sqlstate=None)
+
+    def _check_open(self) -> None:
+        ended = self._ended or self._lost
+        if ended is not None:
+            raise ended
+
     def _send(self, tag: bytes, body: bytes) -> None:
-        if self._ended is not None:
-            raise self._ended
+        self._check_open()
         if len(self._unsent) > SEND_PENDING_BYTES_MAX:
             raise StreamEnded("the server reads nothing that we send", pending_bytes=len(self._unsent))
         self._unsent += tag + (len(body) + 4).to_bytes(4, "big") + body
@@ -183,7 +192,7 @@ class PlainStream:
             pass
         except OSError as error:
             self._unsent.clear()
-            self._end(f"the connection broke: {error.strerror or error}")
+            self._lose(f"the connection broke: {error.strerror or error}")
         if self._unsent:
             loop.add_writer(descriptor, self._flush)
         else:

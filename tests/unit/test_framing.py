@@ -58,9 +58,13 @@ def test_any_bytes_give_the_same_messages_or_the_same_error(data: bytes, places:
 
 def test_a_message_above_the_limit_is_refused_before_it_is_received() -> None:
     head = np.frombuffer(b"d\x10\0\0\0w", np.uint8)
-    for search_bytes_min in (0, 100):
-        with pytest.raises(MessageTooLarge):
-            find_messages(head, 0, 6, message_bytes_max=1000, search_bytes_min=search_bytes_min)
+    whole = np.frombuffer(b"d\0\0\x03\xe8w" + bytes(995), np.uint8)
+    for search_bytes_min in (0, 10_000):
+        for data in (head, whole):
+            with pytest.raises(MessageTooLarge):
+                find_messages(data, 0, len(data), message_bytes_max=1000, search_bytes_min=search_bytes_min)
+        found = find_messages(whole, 0, len(whole), message_bytes_max=1001, search_bytes_min=search_bytes_min)
+        assert len(found.starts) == 1
 
 
 def test_a_message_shorter_than_its_head_is_an_error() -> None:
