@@ -62,14 +62,16 @@ _PREPARED: Final[LiteralString] = """
 """
 
 # RowExclusiveLock and what is stronger: whoever holds one of these may have written. A lock of a prepared transaction
-# has no process, and -1/xid for a virtual number.
+# has no process; the lock on its own number, under the same virtual number, tells which it is.
 _WRITERS: Final[LiteralString] = """
     SELECT DISTINCT l.virtualtransaction AS vxid, l.pid, coalesce(a.application_name, '') AS application,
            coalesce(a.usename, p.owner) AS usename, coalesce(a.state, 'prepared') AS state, p.gid AS prepared,
            extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::float8 AS transaction_seconds
     FROM pg_locks l
-    LEFT JOIN pg_stat_activity a USING (pid)
-    LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND l.virtualtransaction = '-1/' || p.transaction
+    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    LEFT JOIN pg_locks own ON own.pid IS NULL AND l.pid IS NULL AND own.locktype = 'transactionid'
+                          AND own.virtualtransaction = l.virtualtransaction
+    LEFT JOIN pg_prepared_xacts p ON p.transaction = own.transactionid
     WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND l.relation = ANY (%s::oid[])
