@@ -73,7 +73,7 @@ class Layout:
             old, after = walk(rows.buffer, new_at[has_old], len(self.relation.columns))
             if (old.tags == UNCHANGED).any():
                 raise ProtocolError("a row as it was has a value that was not sent", relation=str(self.relation))
-            _check_ends(rows, is_delete, after[is_delete[has_old]])
+            _check_ends(rows.ends[is_delete], after[is_delete[has_old]])
             new_at[has_old] = after + 1
             _check_new_tags(rows, has_old & ~is_delete, new_at)
         new = self._rows_now(rows, ~is_delete, new_at)
@@ -114,12 +114,12 @@ class Layout:
         width = len(self.relation.columns)
         if is_new.all():
             cells, after = walk(rows.buffer, new_at, width)
-            _check_ends(rows, is_new, after)
+            _check_ends(rows.ends, after)
             return cells
         cells = Cells.all_null(rows.starts, width)
         if is_new.any():
             found, after = walk(rows.buffer, new_at[is_new], width)
-            _check_ends(rows, is_new, after)
+            _check_ends(rows.ends[is_new], after)
             cells.put(is_new, found)
         return cells
 
@@ -136,8 +136,8 @@ def _old_tuples(rows: RowMessages, kinds: Bytes) -> Bytes:
     return old_tuple
 
 
-def _check_ends(rows: RowMessages, which: Flags, after: Integers) -> None:
-    if (after != rows.ends[which]).any():
+def _check_ends(ends: Integers, after: Integers) -> None:
+    if (after != ends).any():
         raise ProtocolError("a change does not end where its message ends")
 
 

@@ -99,8 +99,9 @@ def to_struct(buffer: Bytes, cells: Cells, values: pa.StructType, present: Flags
     if columns and rows:
         text = _gather(buffer, cells)
         is_text = cells.tags == TEXT
-        nulls = rows - np.count_nonzero(is_text, axis=0)
-        valid = bitmap(is_text.T.ravel()) if nulls.any() else None
+        complete = bool(is_text.all())
+        nulls = np.zeros(columns, np.int64) if complete else rows - np.count_nonzero(is_text, axis=0)
+        valid = None if complete else bitmap(is_text.T.ravel())
         _, offsets, data = text.buffers()
         for column in range(columns):
             null_count = int(nulls[column])
@@ -140,10 +141,11 @@ def bitmap(flags: Flags) -> pa.Buffer:
 def bitmaps(flags: Flags) -> pa.Array:
     """For each row of flags its bitmap; NULL where none is set."""
     rows = len(flags)
-    some: Flags = np.asarray(flags.any(axis=1))
-    if not some.any():
+    if not flags.any():  # mostly, and far cheaper than to ask for each row
         return pa.nulls(rows, pa.binary())
-    bits = np.packbits(flags[some], axis=1, bitorder="little")
+    bits = np.packbits(flags, axis=1, bitorder="little")
+    some: Flags = np.asarray(bits.any(axis=1))
+    bits = bits[some]
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(some * bits.shape[1], out=offsets[1:])
     return pa.Array.from_buffers(pa.binary(), rows, [bitmap(some), pa.py_buffer(offsets), pa.py_buffer(bits)])
