@@ -34,7 +34,8 @@ from cdc.source.publication import PublicationChange
 from cdc.source.publisher import Publisher
 from cdc.source.relations import Relations
 from cdc.source.replies import Replies
-from cdc.source.slot import SlotState, read_slot
+from cdc.source.slot import SlotState
+from cdc.source.slot_commands import read_slot
 from cdc.source.walsender import CopyBatch
 
 log = logging.getLogger(__name__)

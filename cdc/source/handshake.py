@@ -39,7 +39,7 @@ from cdc.source.ownership import own_slot
 from cdc.source.publication import Mode, quote
 from cdc.source.publisher import Publisher
 from cdc.source.server_state import read_server_state
-from cdc.source.slot import create_slot, read_slot
+from cdc.source.slot_commands import create_slot, read_slot
 
 APPLICATION_SLOT_CHARACTERS: Final = 40
 """Of the slot's name in `application_name`, which Postgres cuts at 63 bytes; the instance must survive."""

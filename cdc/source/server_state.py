@@ -9,7 +9,7 @@ from cdc.source.connections import Connection, fetch
 from cdc.source.errors import ProtocolError, SourceError
 from cdc.source.identity import Identity, ServerState
 from cdc.source.lsn import Lsn, parse_lsn
-from cdc.source.slot import read_slot
+from cdc.source.slot_commands import read_slot
 
 _HISTORY_LINE: Final = re.compile(r"(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)")
 

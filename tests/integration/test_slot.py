@@ -15,7 +15,7 @@ from cdc.source.identity import Behind, Fresh, OtherTimeline, Resume
 from cdc.source.lsn import parse_lsn
 from cdc.source.ownership import own_slot
 from cdc.source.session import Session
-from cdc.source.slot import create_slot, drop_slot, read_slot
+from cdc.source.slot_commands import create_slot, drop_slot, read_slot
 from tests.follower import Follower, following, settings_for
 from tests.postgres import Database, Server, new_database
 from tests.waiting import eventually
