@@ -17,9 +17,9 @@ from cdc.source.limits import (
     BACKLOG_NAP_FRAMES,
     BACKLOG_NAP_SECONDS,
     BATCH_BYTES,
-    BATCH_SECONDS,
     GATHER_SECONDS,
 )
+from cdc.source.pace import Pace
 from cdc.source.readiness import until_readable
 from cdc.source.walsender import CopyBatch
 
@@ -31,6 +31,7 @@ class LibpqStream:
         self._pgconn = pgconn
         self._frames: list[bytes | memoryview] = []
         self._bytes = 0
+        self._pace = Pace()
         self._ended: StreamEnded | None = None
 
     @classmethod
@@ -53,20 +54,18 @@ class LibpqStream:
     async def batch(self) -> CopyBatch:
         """The next frames, at least one; valid until the next call. Raises `StreamEnded`."""
         await asyncio.sleep(0)  # whoever drains a backlog never waits; the others shall run too
-        deadline = time.monotonic() + BATCH_SECONDS
-        self._consume()
-        growing = self._take() > 0
-        while growing and time.monotonic() < deadline:
-            growing = self._gather()
-            await asyncio.sleep(0)
-        while not self._frames:
+        self._pace.begin(time.monotonic())
+        while True:
+            while self._gather():  # noqa: ASYNC110 - it reads what no event would tell
+                await asyncio.sleep(0)
+            if self._frames:
+                frames, self._frames, self._bytes = self._frames, [], 0
+                return CopyBatch.join(frames)
             if self._ended is not None:
                 raise self._ended
+            since = time.monotonic()
             await until_readable(self._pgconn.socket)
-            self._consume()
-            self._take()
-        frames, self._frames, self._bytes = self._frames, [], 0
-        return CopyBatch.join(frames)
+            self._pace.waited(since, time.monotonic())
 
     def send(self, frame: bytes) -> None:
         """Send a frame, at once or when the socket has room. Raises `StreamEnded`."""
@@ -85,22 +84,23 @@ class LibpqStream:
             asyncio.get_running_loop().remove_writer(self._pgconn.socket)
 
     def _gather(self) -> bool:
-        """Let the socket fill while a backlog drains; whether it is worth going on."""
-        until = time.monotonic() + GATHER_SECONDS
-        napped = False
-        while time.monotonic() < until:
+        """Read, by pauses while the pace asks for it; whether the others' turn came before the end of it."""
+        now = time.monotonic()
+        turn = now + GATHER_SECONDS
+        while True:
+            bytes_before, frames_before = self._bytes, len(self._frames)
             self._consume()
-            count = self._take()
-            if self._bytes >= BATCH_BYTES or self._ended is not None or (napped and not count):
+            self._take()
+            if not self._pace.goes_on(now, self._bytes - bytes_before, self._bytes) or self._ended is not None:
                 return False
-            napped = count < BACKLOG_NAP_FRAMES
-            if napped:
+            if now > turn:
+                return True
+            if len(self._frames) - frames_before < BACKLOG_NAP_FRAMES:
                 time.sleep(BACKLOG_NAP_SECONDS)
-        return True
+            now = time.monotonic()
 
-    def _take(self) -> int:
-        """Take the frames that libpq has whole; how many there were."""
-        before = len(self._frames)
+    def _take(self) -> None:
+        """Take the frames that libpq has whole."""
         while self._bytes < BATCH_BYTES and self._ended is None:
             try:
                 size, frame = self._pgconn.get_copy_data(1)
@@ -114,7 +114,6 @@ class LibpqStream:
                 break
             else:
                 self._end(*_reason(self._pgconn.get_result()))
-        return len(self._frames) - before
 
     def _consume(self) -> None:
         """Let libpq read from the socket, without waiting."""

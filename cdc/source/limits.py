@@ -78,8 +78,17 @@ BACKLOG_NAP_SECONDS: Final = 0.0001
 """While a backlog drains, the pause before reading on: a reader that sleeps in the kernel is woken for each message,
 and the walsender pays for that. Far longer, and the socket's buffer runs full."""
 
+BACKLOG_BYTES_MIN: Final = 64 * 1024
+"""A batch of this much shows a backlog: no live stream gathers it between two reads."""
+
 BACKLOG_READ_BYTES_MIN: Final = 1024
-"""A pause that brought less than this ends the batch: the stream is live, and latency counts."""
+"""A read of less is as good as nothing: a walsender at work sends several times this in a pause."""
+
+BACKLOG_QUIET_SECONDS: Final = 0.002
+"""In a backlog, what is gathered waits so long for a walsender that the processor was taken from."""
+
+BACKLOG_OVER_SECONDS: Final = 0.010
+"""After this long without a byte the backlog is drained, and latency counts again."""
 
 BACKLOG_NAP_FRAMES: Final = 16
 """libpq reads 16 KiB at a time: a pause is due only after a read that brought fewer frames than this."""
@@ -98,3 +107,15 @@ FRAGMENT_CHANGES_MAX: Final = 16_384
 
 FRAGMENT_BYTES_MAX: Final = 2 * BATCH_BYTES
 """Wire bytes of one fragment, unless a single change is larger."""
+
+LONG_TRANSACTION_SECONDS: Final = 300.0
+"""A transaction open for longer deserves a word: it keeps WAL, the catalog's dead rows, and a new slot waiting."""
+
+WAL_ROOM_HOURS_MIN: Final = 4.0
+"""The outage that a slot should survive: less room than WAL written in so long, and a night's failure loses it."""
+
+CLOCK_SKEW_SECONDS_MAX: Final = 5.0
+"""Between the server's clock and ours, beyond which ages and lags that are shown mislead."""
+
+WAL_SAMPLE_SECONDS: Final = 1.0
+"""How long the WAL rate is measured: a person waits for it."""

@@ -21,13 +21,12 @@ from cdc.source.errors import ProtocolError, StreamEnded, StreamRefused
 from cdc.source.framing import HEAD_BYTES, Found, Message, find_messages, first_message
 from cdc.source.limits import (
     BACKLOG_NAP_SECONDS,
-    BACKLOG_READ_BYTES_MIN,
     BATCH_BYTES,
-    BATCH_SECONDS,
     GATHER_SECONDS,
     MESSAGE_BYTES_MAX,
     SEND_PENDING_BYTES_MAX,
 )
+from cdc.source.pace import Pace
 from cdc.source.readiness import until_readable
 from cdc.source.walsender import CopyBatch
 
@@ -46,6 +45,7 @@ class PlainStream:
         self._start = 0
         self._filled = 0
         self._wanted = HEAD_BYTES
+        self._pace = Pace()
         self._unsent = bytearray()
         self._ended: StreamEnded | None = None
         """The server's own words, once they are framed."""
@@ -68,16 +68,16 @@ class PlainStream:
     async def batch(self) -> CopyBatch:
         """The next frames, at least one; valid until the next call. Raises `StreamEnded`."""
         await asyncio.sleep(0)  # whoever drains a backlog never waits; the others shall run too
-        deadline = time.monotonic() + BATCH_SECONDS
-        growing = self._receive() > 0
-        while growing and time.monotonic() < deadline:
-            growing = self._gather()
-            await asyncio.sleep(0)
+        self._pace.begin(time.monotonic())
         while True:
+            while self._gather():  # noqa: ASYNC110 - it reads what no event would tell
+                await asyncio.sleep(0)
             found = self._frame()
             if len(found.starts):
                 return CopyBatch(self._buffer, found.starts, found.ends)
-            await self._wait()
+            since = time.monotonic()
+            await self._until_readable()
+            self._pace.waited(since, time.monotonic())
 
     def send(self, frame: bytes) -> None:
         """Send a frame, at once or when the socket has room. Raises `StreamEnded`."""
@@ -94,7 +94,8 @@ class PlainStream:
         while True:
             message = first_message(self._buffer, self._start, self._filled)
             if message is None:
-                await self._wait()
+                await self._until_readable()
+                self._receive()
                 continue
             self._start += HEAD_BYTES + len(message.body)
             if message.tag == _STREAM_STARTED:
@@ -103,20 +104,21 @@ class PlainStream:
             if self._ended is not None:
                 raise StreamRefused(self._ended.message, **self._ended.facts)
 
-    async def _wait(self) -> None:
-        """Read once more, or raise when there is nothing more to read."""
+    async def _until_readable(self) -> None:
+        """Wait for more, or raise when there is nothing more to come."""
         self._check_open()
         await until_readable(self._socket.fileno())
-        self._receive()
 
     def _gather(self) -> bool:
-        """Let the socket fill while a backlog drains; whether it is worth going on."""
-        until = time.monotonic() + GATHER_SECONDS
-        while time.monotonic() < until:
+        """Read, by pauses while the pace asks for it; whether the others' turn came before the end of it."""
+        now = time.monotonic()
+        turn = now + GATHER_SECONDS
+        while self._pace.goes_on(now, self._receive(), self._filled - self._start):
+            if now > turn:
+                return True
             time.sleep(BACKLOG_NAP_SECONDS)
-            if self._receive() < BACKLOG_READ_BYTES_MIN or self._filled >= BATCH_BYTES:
-                return False
-        return True
+            now = time.monotonic()
+        return False
 
     def _receive(self) -> int:
         """Read what there is, up to the end of the buffer."""
