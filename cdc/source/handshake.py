@@ -14,7 +14,8 @@ from typing import Final
 from cdc.source.connections import Connection, connect_replication, connect_sql, fetch
 from cdc.source.copy_both import CopyBoth, Framing, start_stream
 from cdc.source.errors import ConnectionFault, NotPublished, ServerUnfit, SlotBusy, SlotLost, StreamRefused
-from cdc.source.holders import Holder, session_of
+from cdc.source.holder_queries import session_of
+from cdc.source.holders import Holder
 from cdc.source.identity import (
     AheadGap,
     Fresh,

@@ -10,7 +10,8 @@ from typing import Final
 
 from cdc.source.connections import Connection, fetch
 from cdc.source.errors import OwnedElsewhere
-from cdc.source.holders import Holder, session_of
+from cdc.source.holder_queries import session_of
+from cdc.source.holders import Holder
 from cdc.source.limits import OWNERSHIP_SECONDS_MAX, POLL_SECONDS
 
 LOCK_CLASS: Final = 0x5348_4C47

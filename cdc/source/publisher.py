@@ -19,7 +19,8 @@ import tenacity
 from cdc.source.catalog import find_tables, read_leaves, read_publication, read_tables
 from cdc.source.connections import Connection, translate
 from cdc.source.errors import CannotPublish, NotPublished, TableBusy
-from cdc.source.holders import Holder, writers_of
+from cdc.source.holder_queries import writers_of
+from cdc.source.holders import Holder
 from cdc.source.limits import (
     LOCK_RETRIES_SECONDS_MAX,
     LOCK_RETRY_SECONDS_MAX,

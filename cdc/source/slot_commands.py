@@ -12,7 +12,8 @@ from typing import Final
 
 from cdc.source.connections import Connection, fetch
 from cdc.source.errors import SlotCreationBlocked, SourceError
-from cdc.source.holders import Holder, blockers_of, prepared_transactions
+from cdc.source.holder_queries import blockers_of, prepared_transactions
+from cdc.source.holders import Holder
 from cdc.source.limits import POLL_SECONDS, SLOT_CREATION_SECONDS_MAX
 from cdc.source.lsn import Lsn, parse_lsn
 from cdc.source.slot import PLUGIN, SlotState
