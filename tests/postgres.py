@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NoReturn
 
 import psycopg
 import pytest
@@ -248,14 +248,17 @@ class Database:
             admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(self.name)))
 
 
-def missing(version: str) -> str:
-    return f"no Postgres {version} here: its programs are neither in the wheel nor under /usr/lib/postgresql"
+def do_without(version: str) -> NoReturn:
+    reason = f"no Postgres {version} here: its programs are neither in the wheel nor under /usr/lib/postgresql"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def make_server(version: str, **settings: str) -> Server:
     """A new server, running; the caller removes it."""
     if version not in binaries():
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing(version))
+        do_without(version)
     root = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # socket paths end at 107 bytes
     root.chmod(0o755)
     server = Server(version, root / version, settings)

@@ -123,3 +123,14 @@ def _table(row: DictRow) -> TableState:
             "toastable_columns": tuple(row["toastable_columns"]),
         }
     )
+
+
+async def list_tables(connection: Connection) -> list[TableState]:
+    """Tables that our role owns: no partitions, since their roots stand for them, and none of the system's."""
+    rows = await fetch(
+        connection,
+        _TABLES + "WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition "
+        "AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname, 'pg_') "
+        "AND pg_has_role(c.relowner, 'USAGE') ORDER BY 3, 4",
+    )
+    return [_table(row) for row in rows]

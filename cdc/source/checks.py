@@ -43,7 +43,12 @@ _BUGS: Final[tuple[tuple[str, Mapping[int, tuple[int, int]]], ...]] = (
 def check_version(facts: Facts) -> Iterator[Finding]:
     """Versions that work, and minor releases with known faults."""
     if facts.version < SUPPORTED_MIN:
-        yield Finding("version", Level.FAULT, f"Postgres {facts.major} is too old; 14 is the first that will do")
+        yield Finding(
+            "version",
+            Level.FAULT,
+            f"Postgres {facts.major} is too old; 14 is the first that will do",
+            ("-- install a supported Postgres: no statement mends this",),
+        )
         return
     for text, releases in _BUGS:
         bad, good = releases.get(facts.major, (0, 0))
