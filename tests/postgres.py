@@ -35,7 +35,7 @@ WANTED = ("15", "16", "18")
 DOCKER_SOCKETS = ("/var/run/docker.sock", "~/.docker/run/docker.sock")
 STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
-# Durability of the *server* is not what is tested, but for tests that crash it: those set fsync again.
+# Without fsync: a server that is killed loses nothing that it wrote, only a machine without power would.
 SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "40",
@@ -342,7 +342,7 @@ def newest_database(newest_server: Server) -> Iterator[Database]:
 @pytest.fixture(params=WANTED, ids=lambda v: f"own{v}")
 def own_database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database on a server that this test may stop and crash."""
-    server = make_server(request.param, fsync="on", full_page_writes="on")
+    server = make_server(request.param)
     yield new_database(server)
     server.remove()
 

@@ -300,6 +300,11 @@ CHECKS: Final[Mapping[str, Check]] = {
 }
 
 
+START_UP: Final = frozenset({"version", "wal_level", "role"})
+"""Checks whose faults end a start at once. The others are met again where they matter: the slot and the publication are
+judged on each connection, and what is taken now may be free in a moment."""
+
+
 def run_checks(facts: Facts) -> list[Finding]:
     """All findings, in the order of the list; a check that found nothing says so."""
     findings: list[Finding] = []

@@ -77,6 +77,13 @@ class ServerStopping(ConnectionFault):
     hint = "Nothing is lost: the session connects again when the server is back."
 
 
+class StandbyServer(ConnectionFault):
+    """The server is a standby, perhaps one that is about to be promoted: its slots say nothing yet."""
+
+    code = "standby"
+    hint = "Connect to the primary, or name all servers and add target_session_attrs=read-write."
+
+
 class OwnedElsewhere(Refusal):
     """Another process of ours has this slot."""
 

@@ -7,13 +7,24 @@ server shuts down, since Postgres ends ordinary sessions before it waits for its
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cdc.source.checks import START_UP, run_checks
 from cdc.source.connections import Connection, connect_replication, connect_sql, fetch
 from cdc.source.copy_both import CopyBoth, Framing, start_stream
-from cdc.source.errors import ConnectionFault, NotPublished, ServerUnfit, SlotBusy, SlotLost, StreamRefused
+from cdc.source.errors import (
+    ConnectionFault,
+    NotPublished,
+    ServerUnfit,
+    SlotBusy,
+    SlotLost,
+    StandbyServer,
+    StreamRefused,
+)
+from cdc.source.facts import Level
 from cdc.source.holder_queries import session_of
 from cdc.source.holders import Holder
 from cdc.source.identity import (
@@ -39,8 +50,11 @@ from cdc.source.lsn import LSN_ZERO, Lsn, format_lsn
 from cdc.source.ownership import own_slot
 from cdc.source.publication import Mode, quote
 from cdc.source.publisher import Publisher
+from cdc.source.server_facts import read_facts
 from cdc.source.server_state import read_server_state
 from cdc.source.slot_commands import create_slot, read_slot
+
+log = logging.getLogger(__name__)
 
 APPLICATION_SLOT_CHARACTERS: Final = 40
 """Of the slot's name in `application_name`, which Postgres cuts at 63 bytes; the instance must survive."""
@@ -88,6 +102,8 @@ class Claim:
     """What a process knows of its own dealings with the slot, beside what it keeps on disk."""
 
     application: str
+    checked: bool = False
+    """The server was found fit."""
     made_slot: bool = False
     """We saw that there was no such slot, and asked for it; the answer may be lost, but the slot is ours then."""
 
@@ -116,6 +132,10 @@ async def open_attempt(
     try:
         control = await connect_sql(settings.conninfo, claim.application)
         opened.append(control)
+        await _refuse_standby(control)
+        if not claim.checked:
+            await _refuse_unfit(settings, control)
+            claim.checked = True
         await own_slot(
             control,
             settings.slot,
@@ -124,7 +144,6 @@ async def open_attempt(
         )
         replication = await connect_replication(settings.conninfo, claim.application)
         opened.append(replication)
-        await _refuse_unfit(control)
         return await _start(settings, known, publisher, claim, control, replication, waiting)
     except BaseException:
         for connection in opened:
@@ -137,13 +156,23 @@ def application_name(slot: str, instance: str) -> str:
     return f"shapelog {slot[:APPLICATION_SLOT_CHARACTERS]} {instance}"
 
 
-async def _refuse_unfit(control: Connection) -> None:
-    rows = await fetch(control, "SHOW wal_level")
-    if rows[0]["wal_level"] != "logical":
-        raise ServerUnfit(
-            f"wal_level is {rows[0]['wal_level']}, and must be logical",
-            hint="Run ALTER SYSTEM SET wal_level = logical; and restart the server.",
-        )
+async def _refuse_standby(control: Connection) -> None:
+    """During a failover the standby may answer before it is promoted, and its slots are not yet what they will be."""
+    rows = await fetch(control, "SELECT pg_is_in_recovery() AS standby")
+    if rows[0]["standby"]:
+        raise StandbyServer("this server is a standby")
+
+
+async def _refuse_unfit(settings: Settings, control: Connection) -> None:
+    """The doctor's checks, once for a process."""
+    facts = await read_facts(
+        control, settings.slot, settings.publication, settings.tables, settings.mode, sample_seconds=0
+    )
+    for found in run_checks(facts):
+        if found.level is Level.FAULT and found.check in START_UP:
+            raise ServerUnfit(found.text, hint="Run " + " ".join(found.mend))
+        if found.level is Level.WARNING:
+            log.warning("%s: %s; %s", found.check, found.text, " ".join(found.mend))
 
 
 async def _start(

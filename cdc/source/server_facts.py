@@ -40,8 +40,15 @@ _RIGHTS: Final[LiteralString] = """
 """
 
 
-async def read_facts(connection: Connection, slot: str, publication: str, tables: Iterable[str], mode: Mode) -> Facts:
-    """A snapshot of what is checked. Takes WAL_SAMPLE_SECONDS, in which the WAL rate is measured."""
+async def read_facts(
+    connection: Connection,
+    slot: str,
+    publication: str,
+    tables: Iterable[str],
+    mode: Mode,
+    sample_seconds: float = WAL_SAMPLE_SECONDS,
+) -> Facts:
+    """A snapshot of what is checked. Takes `sample_seconds`, in which the WAL rate is measured."""
     server = (await fetch(connection, _SERVER))[0]
     settings = {row["name"]: row["setting"] for row in await fetch(connection, _SETTINGS)}
     state = await read_publication(connection, publication)
@@ -61,7 +68,7 @@ async def read_facts(connection: Connection, slot: str, publication: str, tables
         role=Role(**(await fetch(connection, _ROLE))[0]),
         slots_used=server["slots_used"],
         walsenders_used=server["walsenders_used"],
-        wal_bytes_per_second=0.0 if server["in_recovery"] else await _wal_rate(connection),
+        wal_bytes_per_second=0.0 if server["in_recovery"] else await _wal_rate(connection, sample_seconds),
         clock_skew_seconds=await _clock_skew(connection),
         mode=mode,
         slot_name=slot,
@@ -82,13 +89,15 @@ async def _published_roots(connection: Connection, publication: str) -> tuple[Ta
     return tuple((await read_tables(connection, sorted({table.root for table in leaves.values()}))).values())
 
 
-async def _wal_rate(connection: Connection) -> float:
+async def _wal_rate(connection: Connection, seconds: float) -> float:
     """Bytes a second: the greater of the average since the statistics were reset, and a look at the present."""
     query = "SELECT wal_bytes::float8 / greatest(extract(epoch FROM now() - stats_reset)::float8, 1) AS rate "
     average = await fetch(connection, query + "FROM pg_stat_wal")
+    if not seconds:
+        return float(average[0]["rate"] or 0)
     before = parse_lsn((await fetch(connection, "SELECT pg_current_wal_lsn() AS lsn"))[0]["lsn"])
     started = time.monotonic()
-    await asyncio.sleep(WAL_SAMPLE_SECONDS)
+    await asyncio.sleep(seconds)
     after = parse_lsn((await fetch(connection, "SELECT pg_current_wal_lsn() AS lsn"))[0]["lsn"])
     return max(float(average[0]["rate"] or 0), (after - before) / (time.monotonic() - started))
 

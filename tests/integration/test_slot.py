@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from cdc.source.connections import Connection, connect_sql
-from cdc.source.errors import OwnedElsewhere, SlotAhead, SlotCreationBlocked, SlotExists, SlotLost
+from cdc.source.errors import OwnedElsewhere, ServerUnfit, SlotAhead, SlotCreationBlocked, SlotExists, SlotLost
 from cdc.source.holders import Holder
 from cdc.source.identity import Behind, Fresh, OtherTimeline, Resume
 from cdc.source.lsn import parse_lsn
@@ -217,22 +217,31 @@ async def test_another_server_is_not_taken_for_ours(database: Database, newest_s
         other.remove()
 
 
-async def test_another_timeline_tells_where_ours_was_left(own_database: Database) -> None:
-    """A server that recovered from its archive goes on with a new timeline, as a promoted standby does."""
+async def test_a_standby_is_waited_for_and_its_timeline_tells_where_ours_was_left(own_database: Database) -> None:
+    """A failover, as we see it: the server goes away, a standby answers, and then it is promoted."""
     follower = await run_once(own_database)
     server = own_database.server
     server.stop("fast")
-    (server.folder / "data/recovery.signal").touch()
-    server.configure(restore_command="false", recovery_target_timeline="current")
+    (server.folder / "data/standby.signal").touch()
     server.start()
-    await eventually(lambda: not own_database.value("SELECT pg_is_in_recovery()"), "the promotion")
-    await restart(own_database, follower)
+    async with following(settings_for(own_database.conninfo()), follower) as (session, _):
+        follow = asyncio.create_task(follower.follow(session, lambda: len(follower.connected) == 2))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(follow), 1)
+        own_database.execute("SELECT pg_promote()")
+        await asyncio.wait_for(follow, 30)
     verdict = follower.connected[-1].verdict
     assert isinstance(verdict, OtherTimeline)
     assert verdict.timeline == 2
     assert verdict.switch_point is not None
     assert verdict.switch_point >= follower.durable
     assert verdict.continues(follower.durable)
+
+
+async def test_an_unfit_server_is_refused_with_the_statement_that_mends_it(own_server: Callable[..., Server]) -> None:
+    database = new_database(own_server("18", wal_level="replica"))
+    with pytest.raises(ServerUnfit, match="ALTER SYSTEM SET wal_level = 'logical';"):
+        await run_once(database)
 
 
 async def test_the_owner_of_a_slot_is_named_and_waited_for(database: Database) -> None:
