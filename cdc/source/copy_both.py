@@ -18,6 +18,7 @@ import psycopg
 from psycopg import pq
 
 from cdc.source.libpq_stream import LibpqStream
+from cdc.source.limits import MESSAGE_BYTES_MAX
 from cdc.source.plain_socket import PlainStream
 from cdc.source.walsender import CopyBatch
 
@@ -48,15 +49,21 @@ class Framing(Enum):
 
 
 async def start_stream(
-    connection: psycopg.AsyncConnection[Any], command: str, framing: Framing = Framing.AUTO
+    connection: psycopg.AsyncConnection[Any],
+    command: str,
+    framing: Framing = Framing.AUTO,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> CopyBoth:
     """Send START_REPLICATION on an idle connection; raises `StreamRefused` with the server's reason.
+
+    `message_bytes_max` keeps our own framing from receiving a larger message; libpq receives it whatever we say, and
+    the decoder refuses it then.
 
     The connection must stay alive, and untouched, for as long as the stream is used.
     """
     pgconn = connection.pgconn
     if framing is Framing.PLAIN or (framing is Framing.AUTO and not _may_be_encrypted(pgconn)):
-        return await PlainStream.start(pgconn.socket, command)
+        return await PlainStream.start(pgconn.socket, command, message_bytes_max)
     return await LibpqStream.start(pgconn, command)
 
 

@@ -96,6 +96,9 @@ BACKLOG_NAP_FRAMES: Final = 16
 GATHER_SECONDS: Final = 0.002
 """The pauses of a backlog block the event loop; the other tasks get their turn after this long."""
 
+READY_BATCHES_MAX: Final = 1
+"""Batches that wait to be taken: with one being decoded and one being read, neither side waits for the other."""
+
 MESSAGE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """The largest message that Postgres can build itself."""
 

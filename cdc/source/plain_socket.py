@@ -1,201 +1,125 @@
 """Our own framing of an unencrypted connection: the walsender's bytes go from the kernel into one buffer.
 
 libpq logs in, and is idle when we take over: it has read everything that the server sent, and the server sends
-nothing before the next command. So the command goes out on the same socket without libpq knowing, and its buffers
-stay empty. At the end libpq closes the connection, with the message that every idle client sends.
-
-Invariants:
-    `_buffer[:_start]` was handed out, `_buffer[_start:_filled]` is received and not framed yet
-    a message larger than the buffer gets a larger one, for as long as it takes
+nothing of weight before the next command. So the command goes out on the same socket without libpq knowing, and its
+buffers stay empty. At the end libpq closes the connection, with the message that every idle client sends.
 """
 
 import asyncio
+import contextlib
 import os
 import socket
-import time
 from typing import Self
 
 import numpy as np
 
-from cdc.source.errors import ProtocolError, StreamEnded, StreamRefused
-from cdc.source.framing import HEAD_BYTES, Found, Message, find_messages, first_message
-from cdc.source.limits import (
-    BACKLOG_NAP_SECONDS,
-    BATCH_BYTES,
-    GATHER_SECONDS,
-    MESSAGE_BYTES_MAX,
-    SEND_PENDING_BYTES_MAX,
-)
-from cdc.source.pace import Pace
+from cdc.source.errors import StreamEnded, StreamRefused
+from cdc.source.framing import HEAD_BYTES, first_message
+from cdc.source.limits import BATCH_BYTES, MESSAGE_BYTES_MAX, SEND_PENDING_BYTES_MAX
 from cdc.source.readiness import until_readable
+from cdc.source.socket_reader import SocketReader, read_error
 from cdc.source.walsender import CopyBatch
 
 _STREAM_STARTED = "W"
-_IGNORED = frozenset("NSA")
-"""Notices, changed parameters and notifications may come at any time, and mean nothing to a stream."""
+_REFUSED = "E"
 
 
 class PlainStream:
-    """`CopyBoth` over the bare socket."""
+    """`CopyBoth` over the bare socket. A thread reads; all methods belong to the event loop."""
 
-    def __init__(self, connected: socket.socket, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+    def __init__(
+        self, connected: socket.socket, received: bytes = b"", message_bytes_max: int = MESSAGE_BYTES_MAX
+    ) -> None:
+        """Follow a stream that has started; `received` are the bytes of it that were read already."""
+        connected.setblocking(False)
+        self._loop = asyncio.get_running_loop()
         self._socket = connected
-        self._message_bytes_max = message_bytes_max
-        self._buffer = np.empty(BATCH_BYTES, np.uint8)
-        self._start = 0
-        self._filled = 0
-        self._wanted = HEAD_BYTES
-        self._pace = Pace()
         self._unsent = bytearray()
-        self._ended: StreamEnded | None = None
-        """The server's own words, once they are framed."""
-        self._lost: StreamEnded | None = None
-        """What the socket said: it may be ahead of what is framed, so the server's words come first."""
+        self._broken: StreamEnded | None = None
+        self._available = asyncio.Event()
+        self._reader = SocketReader(connected, received, message_bytes_max, self._notify)
+        self._reader.begin()
 
     @classmethod
-    async def start(cls, descriptor: int, command: str) -> Self:
+    async def start(cls, descriptor: int, command: str, message_bytes_max: int = MESSAGE_BYTES_MAX) -> Self:
         """Take over the socket of an idle connection and start the stream."""
         connected = socket.socket(fileno=os.dup(descriptor))
-        connected.setblocking(False)
-        stream = cls(connected)
         try:
-            await stream._command(command)
+            received = await _send_command(connected, command)
         except BaseException:
-            stream.close()
+            connected.close()
             raise
-        return stream
+        return cls(connected, received, message_bytes_max)
 
     async def batch(self) -> CopyBatch:
         """The next frames, at least one; valid until the next call. Raises `StreamEnded`."""
         await asyncio.sleep(0)  # whoever drains a backlog never waits; the others shall run too
-        self._pace.begin(time.monotonic())
         while True:
-            while self._gather():  # noqa: ASYNC110 - it reads what no event would tell
-                await asyncio.sleep(0)
-            found = self._frame()
-            if len(found.starts):
-                return CopyBatch(self._buffer, found.starts, found.ends)
-            since = time.monotonic()
-            await self._until_readable()
-            self._pace.waited(since, time.monotonic())
+            self._available.clear()
+            batch = self._reader.take()
+            if batch is not None:
+                return batch
+            await self._available.wait()
 
     def send(self, frame: bytes) -> None:
         """Send a frame, at once or when the socket has room. Raises `StreamEnded`."""
-        self._send(b"d", frame)
+        self._reader.check()
+        if self._broken is not None:
+            raise self._broken
+        if len(self._unsent) > SEND_PENDING_BYTES_MAX:
+            raise StreamEnded("the server reads nothing that we send", pending_bytes=len(self._unsent))
+        self._unsent += _message(b"d", frame)
+        self._flush()
 
     def close(self) -> None:
         """Let go of the socket; libpq's connection stays open."""
         if self._socket.fileno() >= 0:
-            asyncio.get_running_loop().remove_writer(self._socket.fileno())
+            self._loop.remove_writer(self._socket.fileno())
+            self._reader.stop()
             self._socket.close()
 
-    async def _command(self, command: str) -> None:
-        self._send(b"Q", command.encode() + b"\0")
-        while True:
-            message = first_message(self._buffer, self._start, self._filled)
-            if message is None:
-                await self._until_readable()
-                self._receive()
-                continue
-            self._start += HEAD_BYTES + len(message.body)
-            if message.tag == _STREAM_STARTED:
-                return
-            self._hear(message)
-            if self._ended is not None:
-                raise StreamRefused(self._ended.message, **self._ended.facts)
-
-    async def _until_readable(self) -> None:
-        """Wait for more, or raise when there is nothing more to come."""
-        self._check_open()
-        await until_readable(self._socket.fileno())
-
-    def _gather(self) -> bool:
-        """Read, by pauses while the pace asks for it; whether the others' turn came before the end of it."""
-        now = time.monotonic()
-        turn = now + GATHER_SECONDS
-        while self._pace.goes_on(now, self._receive(), self._filled - self._start):
-            if now > turn:
-                return True
-            time.sleep(BACKLOG_NAP_SECONDS)
-            now = time.monotonic()
-        return False
-
-    def _receive(self) -> int:
-        """Read what there is, up to the end of the buffer."""
-        self._make_room()
-        if self._filled == len(self._buffer):
-            return 0
-        try:
-            size = self._socket.recv_into(self._buffer.data[self._filled :])
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            self._lose(f"the connection broke: {error.strerror or error}")
-            return 0
-        if size == 0:
-            self._lose("the server closed the connection")
-        self._filled += size
-        return size
-
-    def _make_room(self) -> None:
-        """Move what is not framed yet to the front, into a buffer that can hold its message."""
-        if not self._start and self._filled < len(self._buffer):
-            return
-        pending = self._buffer[self._start : self._filled].copy()
-        capacity = max(BATCH_BYTES, self._wanted)
-        if len(self._buffer) != capacity:
-            self._buffer = np.empty(capacity, np.uint8)
-        self._buffer[: len(pending)] = pending
-        self._start, self._filled = 0, len(pending)
-
-    def _frame(self) -> Found:
-        found = find_messages(self._buffer, self._start, self._filled, self._message_bytes_max)
-        self._start, self._wanted = found.consumed, found.wanted
-        for message in found.others:
-            self._hear(message)
-        return found
-
-    def _hear(self, message: Message) -> None:
-        match message.tag:
-            case "E":
-                fields = {
-                    chr(field[0]): field[1:].decode(errors="replace") for field in message.body.split(b"\0") if field
-                }
-                self._end(fields.get("M", "no reason given"), sqlstate=fields.get("C"))
-            case "c" | "C" | "Z":
-                self._end("the server ended the stream")
-            case tag if tag not in _IGNORED:
-                raise ProtocolError("the stream has a message of an unknown kind", tag=tag)
-
-    def _end(self, message: str, **facts: str | None) -> None:
-        # The first reason is the cause, the later ones only follow from it.
-        self._ended = self._ended or StreamEnded(message, **facts)
-
-    def _lose(self, message: str) -> None:
-        self._lost = self._lost or StreamEnded(message, sqlstate=None)
-
-    def _check_open(self) -> None:
-        ended = self._ended or self._lost
-        if ended is not None:
-            raise ended
-
-    def _send(self, tag: bytes, body: bytes) -> None:
-        self._check_open()
-        if len(self._unsent) > SEND_PENDING_BYTES_MAX:
-            raise StreamEnded("the server reads nothing that we send", pending_bytes=len(self._unsent))
-        self._unsent += tag + (len(body) + 4).to_bytes(4, "big") + body
-        self._flush()
+    def _notify(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._available.set)
 
     def _flush(self) -> None:
-        loop, descriptor = asyncio.get_running_loop(), self._socket.fileno()
         try:
             del self._unsent[: self._socket.send(self._unsent)]
         except BlockingIOError:
             pass
         except OSError as error:
             self._unsent.clear()
-            self._lose(f"the connection broke: {error.strerror or error}")
+            self._broken = StreamEnded(f"the connection broke: {error.strerror or error}", sqlstate=None)
         if self._unsent:
-            loop.add_writer(descriptor, self._flush)
+            self._loop.add_writer(self._socket.fileno(), self._flush)
         else:
-            loop.remove_writer(descriptor)
+            self._loop.remove_writer(self._socket.fileno())
+
+
+async def _send_command(connected: socket.socket, command: str) -> bytes:
+    """Send the command and read the answer; the bytes that came behind it. Raises `StreamRefused`."""
+    connected.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_sendall(connected, _message(b"Q", command.encode() + b"\0"))
+        received = b""
+        while True:
+            message = first_message(np.frombuffer(received, np.uint8), 0, len(received))
+            if message is None:
+                await until_readable(connected.fileno())
+                more = connected.recv(BATCH_BYTES)
+                if not more:
+                    raise StreamEnded("the server closed the connection", sqlstate=None)
+                received += more
+                continue
+            received = received[HEAD_BYTES + len(message.body) :]
+            if message.tag == _REFUSED:
+                sentence, sqlstate = read_error(message.body)
+                raise StreamRefused(sentence, sqlstate=sqlstate)
+            if message.tag == _STREAM_STARTED:
+                return received
+    except OSError as error:
+        raise StreamEnded(f"the connection broke: {error.strerror or error}", sqlstate=None) from None
+
+
+def _message(tag: bytes, body: bytes) -> bytes:
+    return tag + (len(body) + 4).to_bytes(4, "big") + body

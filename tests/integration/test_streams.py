@@ -15,6 +15,7 @@ from cdc.source.copy_both import CopyBoth, Framing, start_stream
 from cdc.source.errors import MessageTooLarge, StreamEnded, StreamRefused
 from cdc.source.fragments import Event, Fragment
 from cdc.source.libpq_stream import LibpqStream
+from cdc.source.limits import MESSAGE_BYTES_MAX
 from cdc.source.lsn import Lsn, parse_lsn
 from cdc.source.pgoutput import Decoder
 from cdc.source.plain_socket import PlainStream
@@ -34,10 +35,12 @@ COMMAND = "START_REPLICATION SLOT followed LOGICAL 0/0 (proto_version '1', publi
 
 
 @contextlib.asynccontextmanager
-async def following(conninfo: str, framing: Framing, command: str = COMMAND) -> AsyncIterator[CopyBoth]:
+async def following(
+    conninfo: str, framing: Framing, message_bytes_max: int = MESSAGE_BYTES_MAX
+) -> AsyncIterator[CopyBoth]:
     connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True, replication="database")
     try:
-        copying = await start_stream(connection, command, framing)
+        copying = await start_stream(connection, COMMAND, framing, message_bytes_max)
         with contextlib.closing(copying):
             yield copying
     finally:
@@ -202,7 +205,7 @@ async def test_values_of_many_megabytes_pass(newest_database: Database, framing:
         if isinstance(copying, PlainStream):
             newest_database.execute("INSERT INTO notes VALUES ('the buffer is small again')")
             await bodies_after(copying)
-            assert len(copying._buffer) < 2_000_000
+            assert len(copying._reader._buffer) < 2_000_000
 
 
 async def bodies_after(copying: CopyBoth) -> None:
@@ -213,11 +216,10 @@ async def bodies_after(copying: CopyBoth) -> None:
 async def test_a_message_above_the_limit_is_refused_by_name(newest_database: Database) -> None:
     publish(newest_database, "CREATE TABLE notes (body text)")
     newest_database.execute("INSERT INTO notes VALUES (repeat('x', 100000))")
-    async with following(newest_database.conninfo(), Framing.PLAIN) as copying:
-        assert isinstance(copying, PlainStream)
-        copying._message_bytes_max = 50_000
+    async with following(newest_database.conninfo(), Framing.PLAIN, message_bytes_max=50_000) as copying:
         with pytest.raises(MessageTooLarge, match="50000"):
             await bodies(copying, 1)
+    await eventually(lambda: newest_database.slots()["followed"]["active"] is False, "the slot to be free")
     async with following(newest_database.conninfo(), Framing.LIBPQ) as copying:
         decoder = Decoder(Relations(), message_bytes_max=50_000)
         batch = await copying.batch()
@@ -263,7 +265,6 @@ async def test_bytes_may_be_split_anywhere_on_their_way(seed: int) -> None:
     chance = random.Random(seed)
     notice, parameter = b"N\0\0\0\5\0", b"S\0\0\0\x08a\0b\0"
     ours, theirs = socket.socketpair()
-    ours.setblocking(False)
     copying = PlainStream(ours)
     data = b"".join(copy_data([frame]) + chance.choice([b"", b"", notice, parameter]) for frame in frames)
     found: list[bytes] = []
