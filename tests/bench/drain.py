@@ -19,6 +19,7 @@ import psycopg
 
 from cdc.source.lsn import parse_lsn
 from tests.bench._drain_loads import PUBLICATION, Load, loads
+from tests.bench._slots import drop_slot
 from tests.bench.row import Row
 from tests.postgres import Server, binaries
 
@@ -131,8 +132,8 @@ def _measure(server: Server, load: Load, rounds: int, *, tcp: bool) -> list[Row]
             for reader in (reader for way in readers.values() for reader in way):
                 connection.execute("SELECT pg_copy_logical_replication_slot('loaded', 'drained')")
                 reader.drain("drained", end, load.changes, programs)
-                connection.execute("SELECT pg_drop_replication_slot('drained')")
-        connection.execute("SELECT pg_drop_replication_slot('loaded')")
+                drop_slot(connection, "drained")
+        drop_slot(connection, "loaded")
     with psycopg.connect(server.conninfo(), autocommit=True) as admin:
         admin.execute("DROP DATABASE bench WITH (FORCE)")
     return [row for way, present in readers.items() for row in _rows(load, way, present)]

@@ -13,6 +13,7 @@ from cdc.source.copy_both import Framing, start_stream
 from cdc.source.fragments import Fragment
 from cdc.source.pgoutput import Decoder
 from cdc.source.relations import Relations
+from tests.bench._slots import drop_slot
 from tests.bench.row import Row
 from tests.postgres import Server
 
@@ -60,7 +61,7 @@ def run(arguments: list[str]) -> list[Row]:
                 for framing in (Framing.LIBPQ, Framing.PLAIN):
                     admin.execute("SELECT pg_create_logical_replication_slot('followed', 'pgoutput')")
                     delays = asyncio.run(follow(server.conninfo(), framing, options.changes))
-                    admin.execute("SELECT pg_drop_replication_slot('followed')")
+                    drop_slot(admin, "followed")
                     cuts = statistics.quantiles(delays[len(delays) // 10 :], n=100)
                     name = f"commit to fragment, {framing.name.lower()}"
                     rows += [Row(f"{name}, p{at}", cuts[at - 1], "us") for at in (50, 99)]
