@@ -262,11 +262,11 @@ class Attempt:
         self._noticed.set()
 
     def _spawn(self, task: Callable[[], Coroutine[None, None, None]]) -> "asyncio.Task[None]":
-        return asyncio.create_task(self._guard(task()))
+        return asyncio.create_task(self._guard(task))
 
-    async def _guard(self, task: Coroutine[None, None, None]) -> None:
+    async def _guard(self, task: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
-            await task
+            await task()
         except StreamEnded as ended:
             self._fail(stream_refusal(ended))
         except Exception as fault:  # noqa: BLE001  # not lost: `deliveries` raises it

@@ -28,7 +28,7 @@ import tenacity
 
 from cdc.source.attempt import Attempt, Delivery
 from cdc.source.connections import printable
-from cdc.source.errors import ConnectionFault, Unreachable
+from cdc.source.errors import ConnectionFault, SourceError, Unreachable
 from cdc.source.handshake import Claim, Settings, Waiting, application_name, open_attempt
 from cdc.source.identity import Known
 from cdc.source.limits import RECONNECT_SECONDS_MAX
@@ -88,6 +88,10 @@ class Session:
                     self._ready.extend(await self._attempt.deliveries())
             except ConnectionFault as fault:
                 await self._leave(fault)
+            except SourceError:
+                # Asking again would meet it again, or, after bytes that make no sense, trust what cannot be trusted.
+                await self._drop()
+                raise
         return self._ready.popleft()
 
     def confirm(self, attempt: int, lsn: Lsn) -> None:
@@ -137,14 +141,18 @@ class Session:
 
     async def _leave(self, fault: ConnectionFault) -> None:
         log.warning("disconnected: %s", fault)
-        attempt, self._attempt = self._attempt, None
-        if attempt is not None:
-            await attempt.close()
-            if time.monotonic() - attempt.started > SHORT_LIFE_SECONDS:
-                self._tries = self._try = None
+        attempt = await self._drop()
+        if attempt is not None and time.monotonic() - attempt.started > SHORT_LIFE_SECONDS:
+            self._tries = self._try = None
         if self._try is not None:
             with self._try:
                 raise fault
+
+    async def _drop(self) -> Attempt | None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            await attempt.close()
+        return attempt
 
     def _is_hopeless(self, _: tenacity.RetryCallState) -> bool:
         """Whether the server could not be reached for as long as we may try."""
