@@ -14,7 +14,7 @@ from psycopg import pq
 
 from cdc.source.errors import StreamEnded, StreamRefused
 from cdc.source.limits import (
-    BACKLOG_NAP_FRAMES,
+    BACKLOG_NAP_BYTES,
     BACKLOG_NAP_SECONDS,
     BATCH_BYTES,
     GATHER_SECONDS,
@@ -88,14 +88,15 @@ class LibpqStream:
         now = time.monotonic()
         turn = now + GATHER_SECONDS
         while True:
-            bytes_before, frames_before = self._bytes, len(self._frames)
+            before = self._bytes
             self._consume()
             self._take()
-            if not self._pace.goes_on(now, self._bytes - bytes_before, self._bytes) or self._ended is not None:
+            size = self._bytes - before
+            if not self._pace.goes_on(now, size, self._bytes) or self._ended is not None:
                 return False
             if now > turn:
                 return True
-            if len(self._frames) - frames_before < BACKLOG_NAP_FRAMES:
+            if size < BACKLOG_NAP_BYTES:
                 time.sleep(BACKLOG_NAP_SECONDS)
             now = time.monotonic()
 
