@@ -15,7 +15,7 @@ from cdc.source.copy_both import CopyBoth, Framing, start_stream
 from cdc.source.errors import MessageTooLarge, StreamEnded, StreamRefused
 from cdc.source.fragments import Event, Fragment
 from cdc.source.libpq_stream import LibpqStream
-from cdc.source.limits import MESSAGE_BYTES_MAX
+from cdc.source.limits import MESSAGE_BYTES_MAX, READY_BATCHES_MAX
 from cdc.source.lsn import Lsn, parse_lsn
 from cdc.source.pgoutput import Decoder
 from cdc.source.plain_socket import PlainStream
@@ -191,6 +191,22 @@ async def test_a_status_moves_the_slot(database: Database, framing: Framing) -> 
         copying.send(Status(decoder.received, end).encode(0))
         confirmed = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'followed'"
         await eventually(lambda: parse_lsn(database.value(confirmed)) == end, "the slot to move")
+
+
+@BOTH
+async def test_a_busy_consumer_is_not_flooded_and_can_still_answer(database: Database, framing: Framing) -> None:
+    publish(database, "CREATE TABLE notes (body text)")
+    database.execute("INSERT INTO notes SELECT repeat('x', 1000) || n FROM generate_series(1, 20000) n")
+    async with following(database.conninfo(), framing) as copying:
+        if isinstance(copying, PlainStream):
+            reader = copying._reader
+            await eventually(lambda: len(reader._ready) == READY_BATCHES_MAX, "a batch to wait for us")
+        copying.send(Status(Lsn(42), Lsn(0)).encode(0))
+        written = "SELECT write_lsn FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid"
+        await eventually(lambda: database.value(written) == "0/2A", "the walsender to hear us")
+        assert len(await bodies(copying, 20_000)) == 20_000
+        if isinstance(copying, PlainStream):
+            assert len(reader._free) <= READY_BATCHES_MAX + 2
 
 
 @BOTH
