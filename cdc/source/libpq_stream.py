@@ -2,107 +2,78 @@
 
 Invariants:
     psycopg's own waits are never used: they cancel the server's query when their task is cancelled
-    frames taken off libpq and not handed out yet are in `_frames`, whatever was cancelled meanwhile
+    libpq's connection is used by one thread at a time: the reader's to receive, the loop's to send, under one lock
 """
 
 import asyncio
-import time
+import threading
 from typing import Self
 
 import psycopg
 from psycopg import pq
 
 from cdc.source.errors import StreamEnded, StreamRefused
-from cdc.source.limits import (
-    BACKLOG_NAP_BYTES,
-    BACKLOG_NAP_SECONDS,
-    BATCH_BYTES,
-    GATHER_SECONDS,
-)
-from cdc.source.pace import Pace
+from cdc.source.limits import BATCH_BYTES, LIBPQ_PIECE_BYTES
 from cdc.source.readiness import until_readable
+from cdc.source.stream_reader import StreamReader
 from cdc.source.walsender import CopyBatch
 
 
-class LibpqStream:
-    """`CopyBoth` over libpq, which has the encryption."""
+class LibpqSource:
+    """`stream_reader.Source` over libpq."""
 
-    def __init__(self, pgconn: pq.abc.PGconn) -> None:
+    def __init__(self, pgconn: pq.abc.PGconn, lock: threading.Lock) -> None:
         self._pgconn = pgconn
+        self._lock = lock
         self._frames: list[bytes | memoryview] = []
-        self._bytes = 0
-        self._pace = Pace()
+        self._size = 0
         self._ended: StreamEnded | None = None
+        self._descriptor = pgconn.socket  # libpq forgets it when the connection breaks
 
-    @classmethod
-    async def start(cls, pgconn: pq.abc.PGconn, command: str) -> Self:
-        """Start the stream."""
-        stream = cls(pgconn)
-        pgconn.send_query(command.encode())
-        stream._flush()
-        while pgconn.is_busy():
-            await until_readable(pgconn.socket)
-            stream._consume()
-            if stream._ended is not None:
-                raise StreamRefused(stream._ended.message)
-        result = pgconn.get_result()
-        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
-            message, sqlstate = _reason(result)
-            raise StreamRefused(message, sqlstate=sqlstate)
-        return stream
+    @property
+    def descriptor(self) -> int:
+        """The socket, to wait for."""
+        return self._descriptor
 
-    async def batch(self) -> CopyBatch:
-        """The next frames, at least one; valid until the next call. Raises `StreamEnded`."""
-        await asyncio.sleep(0)  # whoever drains a backlog never waits; the others shall run too
-        self._pace.begin(time.monotonic())
-        while True:
-            while self._gather():  # noqa: ASYNC110 - it reads what no event would tell
-                await asyncio.sleep(0)
-            if self._frames:
-                frames, self._frames, self._bytes = self._frames, [], 0
-                return CopyBatch.join(frames)
-            if self._ended is not None:
-                raise self._ended
-            since = time.monotonic()
-            await until_readable(self._pgconn.socket)
-            self._pace.waited(since, time.monotonic())
+    @property
+    def piece(self) -> int:
+        """A read of so many bytes may have left some in the socket."""
+        return LIBPQ_PIECE_BYTES
 
-    def send(self, frame: bytes) -> None:
-        """Send a frame, at once or when the socket has room. Raises `StreamEnded`."""
-        if self._ended is not None:
-            raise self._ended
-        try:
-            self._pgconn.put_copy_data(frame)
-        except psycopg.Error as error:
-            self._end(f"the connection broke: {error}")
-            raise StreamEnded(f"the connection broke: {error}") from None
-        self._flush()
+    @property
+    def size(self) -> int:
+        """Bytes received and not taken yet."""
+        return self._size
 
-    def close(self) -> None:
-        """Let go of the socket; libpq's connection stays open."""
-        if self._pgconn.status == pq.ConnStatus.OK:
-            asyncio.get_running_loop().remove_writer(self._pgconn.socket)
+    @property
+    def ended(self) -> StreamEnded | None:
+        """Why there will be no more, once all whole frames are taken."""
+        return self._ended
 
-    def _gather(self) -> bool:
-        """Read, by pauses while the pace asks for it; whether the others' turn came before the end of it."""
-        now = time.monotonic()
-        turn = now + GATHER_SECONDS
-        while True:
-            before = self._bytes
-            self._consume()
-            self._take()
-            size = self._bytes - before
-            if not self._pace.goes_on(now, size, self._bytes) or self._ended is not None:
-                return False
-            if now > turn:
-                return True
-            if size < BACKLOG_NAP_BYTES:
-                time.sleep(BACKLOG_NAP_SECONDS)
-            now = time.monotonic()
+    def receive(self) -> int:
+        """Let libpq read without waiting, and get the frames that it has whole."""
+        before = self._size
+        with self._lock:
+            lost = None
+            try:
+                self._pgconn.consume_input()
+            except psycopg.Error as error:
+                lost = f"the connection broke: {error}"
+            self._get_frames()  # what libpq had read before may end with the server's reason
+            if lost is not None:
+                self._end(lost)
+        return self._size - before
 
-    def _take(self) -> None:
-        """Take the frames that libpq has whole."""
-        while self._bytes < BATCH_BYTES and self._ended is None:
+    def take(self) -> CopyBatch:
+        """The whole frames, if any."""
+        frames, self._frames, self._size = self._frames, [], 0
+        return CopyBatch.join(frames)
+
+    def give_back(self, batch: CopyBatch) -> None:
+        """Each batch has memory of its own."""
+
+    def _get_frames(self) -> None:
+        while self._size < BATCH_BYTES and self._ended is None:
             try:
                 size, frame = self._pgconn.get_copy_data(1)
             except psycopg.Error as error:
@@ -110,34 +81,71 @@ class LibpqStream:
                 break
             if size > 0:
                 self._frames.append(frame)
-                self._bytes += size
+                self._size += size
             elif size == 0:
                 break
             else:
                 self._end(*_reason(self._pgconn.get_result()))
 
-    def _consume(self) -> None:
-        """Let libpq read from the socket, without waiting."""
-        try:
-            self._pgconn.consume_input()
-        except psycopg.Error as error:
-            self._take()  # what libpq had read before, which may end with the server's reason
-            self._end(f"the connection broke: {error}")
-
     def _end(self, message: str, sqlstate: str | None = None) -> None:
         self._ended = self._ended or StreamEnded(message, sqlstate=sqlstate)
 
-    def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
+
+class LibpqStream:
+    """`CopyBoth` over libpq, which has the encryption."""
+
+    def __init__(self, pgconn: pq.abc.PGconn) -> None:
+        """Follow a stream that has started."""
+        self._pgconn = pgconn
+        self._descriptor = pgconn.socket
+        self._lock = threading.Lock()
+        self._reader = StreamReader(LibpqSource(pgconn, self._lock))
+
+    @classmethod
+    async def start(cls, pgconn: pq.abc.PGconn, command: str) -> Self:
+        """Start the stream."""
         try:
-            unsent = self._pgconn.flush() == 1
+            pgconn.send_query(command.encode())
+            while pgconn.flush() == 1 or pgconn.is_busy():
+                await until_readable(pgconn.socket)
+                pgconn.consume_input()
         except psycopg.Error as error:
-            self._end(f"the connection broke: {error}")
-            unsent = False
+            raise StreamEnded(f"the connection broke: {error}", sqlstate=None) from None
+        result = pgconn.get_result()
+        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
+            message, sqlstate = _reason(result)
+            raise StreamRefused(message, sqlstate=sqlstate)
+        return cls(pgconn)
+
+    async def batch(self) -> CopyBatch:
+        """The next frames, at least one; valid until the next call. Raises `StreamEnded`."""
+        return await self._reader.batch()
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, at once or when the socket has room. Raises `StreamEnded`."""
+        self._reader.check()
+        with self._lock:
+            try:
+                self._pgconn.put_copy_data(frame)
+            except psycopg.Error as error:
+                raise StreamEnded(f"the connection broke: {error}", sqlstate=None) from None
+        self._flush()
+
+    def close(self) -> None:
+        """Let go of the socket; libpq's connection stays open."""
+        self._reader.stop()
+        asyncio.get_running_loop().remove_writer(self._descriptor)
+
+    def _flush(self) -> None:
+        with self._lock:
+            try:
+                unsent = self._pgconn.flush() == 1
+            except psycopg.Error:
+                unsent = False  # the reader finds the same, and says so
         if unsent:
-            loop.add_writer(self._pgconn.socket, self._flush)
-        elif self._pgconn.status == pq.ConnStatus.OK:
-            loop.remove_writer(self._pgconn.socket)
+            asyncio.get_running_loop().add_writer(self._descriptor, self._flush)
+        else:
+            asyncio.get_running_loop().remove_writer(self._descriptor)
 
 
 def _reason(result: pq.abc.PGresult | None, message: str = "the server ended the stream") -> tuple[str, str | None]:

@@ -90,11 +90,8 @@ BACKLOG_QUIET_SECONDS: Final = 0.002
 BACKLOG_OVER_SECONDS: Final = 0.010
 """After this long without a byte the backlog is drained, and latency counts again."""
 
-BACKLOG_NAP_BYTES: Final = 8 * 1024
+LIBPQ_PIECE_BYTES: Final = 8 * 1024
 """libpq reads 16 KiB at a time: after a read of more than half of it, the socket may hold the rest of a pause."""
-
-GATHER_SECONDS: Final = 0.002
-"""The pauses of a backlog block the event loop; the other tasks get their turn after this long."""
 
 READY_BATCHES_MAX: Final = 1
 """Batches that wait to be taken: with one being decoded and one being read, neither side waits for the other."""

@@ -6,7 +6,6 @@ buffers stay empty. At the end libpq closes the connection, with the message tha
 """
 
 import asyncio
-import contextlib
 import os
 import socket
 from typing import Self
@@ -16,8 +15,9 @@ import numpy as np
 from cdc.source.errors import StreamEnded, StreamRefused
 from cdc.source.framing import HEAD_BYTES, first_message
 from cdc.source.limits import BATCH_BYTES, MESSAGE_BYTES_MAX, SEND_PENDING_BYTES_MAX
+from cdc.source.plain_source import PlainSource, read_error
 from cdc.source.readiness import until_readable
-from cdc.source.socket_reader import SocketReader, read_error
+from cdc.source.stream_reader import StreamReader
 from cdc.source.walsender import CopyBatch
 
 _STREAM_STARTED = "W"
@@ -36,9 +36,7 @@ class PlainStream:
         self._socket = connected
         self._unsent = bytearray()
         self._broken: StreamEnded | None = None
-        self._available = asyncio.Event()
-        self._reader = SocketReader(connected, received, message_bytes_max, self._notify)
-        self._reader.begin()
+        self._reader = StreamReader(PlainSource(connected, received, message_bytes_max))
 
     @classmethod
     async def start(cls, descriptor: int, command: str, message_bytes_max: int = MESSAGE_BYTES_MAX) -> Self:
@@ -53,13 +51,7 @@ class PlainStream:
 
     async def batch(self) -> CopyBatch:
         """The next frames, at least one; valid until the next call. Raises `StreamEnded`."""
-        await asyncio.sleep(0)  # whoever drains a backlog never waits; the others shall run too
-        while True:
-            self._available.clear()
-            batch = self._reader.take()
-            if batch is not None:
-                return batch
-            await self._available.wait()
+        return await self._reader.batch()
 
     def send(self, frame: bytes) -> None:
         """Send a frame, at once or when the socket has room. Raises `StreamEnded`."""
@@ -77,10 +69,6 @@ class PlainStream:
             self._loop.remove_writer(self._socket.fileno())
             self._reader.stop()
             self._socket.close()
-
-    def _notify(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._available.set)
 
     def _flush(self) -> None:
         try:

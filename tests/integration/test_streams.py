@@ -19,6 +19,7 @@ from cdc.source.limits import MESSAGE_BYTES_MAX, READY_BATCHES_MAX
 from cdc.source.lsn import Lsn, parse_lsn
 from cdc.source.pgoutput import Decoder
 from cdc.source.plain_socket import PlainStream
+from cdc.source.plain_source import PlainSource
 from cdc.source.relations import Relations
 from cdc.source.walsender import CopyBatch, Status
 from tests.corpus import read_frames, recorded
@@ -198,15 +199,15 @@ async def test_a_busy_consumer_is_not_flooded_and_can_still_answer(database: Dat
     publish(database, "CREATE TABLE notes (body text)")
     database.execute("INSERT INTO notes SELECT repeat('x', 1000) || n FROM generate_series(1, 20000) n")
     async with following(database.conninfo(), framing) as copying:
-        if isinstance(copying, PlainStream):
-            reader = copying._reader
-            await eventually(lambda: len(reader._ready) == READY_BATCHES_MAX, "a batch to wait for us")
+        assert isinstance(copying, PlainStream | LibpqStream)
+        reader = copying._reader
+        await eventually(lambda: len(reader._ready) == READY_BATCHES_MAX, "a batch to wait for us")
         copying.send(Status(Lsn(42), Lsn(0)).encode(0))
         written = "SELECT write_lsn FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid"
         await eventually(lambda: database.value(written) == "0/2A", "the walsender to hear us")
         assert len(await bodies(copying, 20_000)) == 20_000
-        if isinstance(copying, PlainStream):
-            assert len(reader._free) <= READY_BATCHES_MAX + 2
+        if isinstance(reader._source, PlainSource):
+            assert len(reader._source._free) <= READY_BATCHES_MAX + 2
 
 
 @BOTH
@@ -221,7 +222,8 @@ async def test_values_of_many_megabytes_pass(newest_database: Database, framing:
         if isinstance(copying, PlainStream):
             newest_database.execute("INSERT INTO notes VALUES ('the buffer is small again')")
             await bodies_after(copying)
-            assert len(copying._reader._buffer) < 2_000_000
+            assert isinstance(copying._reader._source, PlainSource)
+            assert len(copying._reader._source._buffer) < 2_000_000
 
 
 async def bodies_after(copying: CopyBoth) -> None:
