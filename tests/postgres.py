@@ -18,6 +18,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -95,6 +96,10 @@ def within_reach(programs: Path) -> Path:
     return programs
 
 
+# To Linux the parent is a thread: one that lives as long as we do starts all servers.
+_starter = ThreadPoolExecutor(1, "starts-servers")
+
+
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
 
@@ -151,17 +156,21 @@ class Server:
         self.port = self.port or free_port()
         self.host = str(self.folder)
         options = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self.folder}
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        self.process = _starter.submit(self._launch, arguments).result()
+        until(self._ready, f"Postgres {self.version} to start", 30)
+
+    def _launch(self, arguments: list[str]) -> "subprocess.Popen[bytes]":
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [self.programs / "postgres", "-D", "data", *(f"--{name}={value}" for name, value in options.items())],
+            return subprocess.Popen(
+                [self.programs / "postgres", "-D", "data", *arguments],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 user=server_user(),
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  # no other thread holds a lock that it takes
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  # it takes no lock
             )
-        until(self._ready, f"Postgres {self.version} to start", 30)
 
     def _ready(self) -> bool:
         assert self.process is not None
@@ -339,12 +348,22 @@ def newest_database(newest_server: Server) -> Iterator[Database]:
     made.remove()
 
 
-@pytest.fixture(params=WANTED, ids=lambda v: f"own{v}")
-def own_database(request: pytest.FixtureRequest) -> Iterator[Database]:
+@pytest.fixture(scope="session", params=WANTED, ids=lambda version: f"own{version}")
+def stoppable_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server that tests stop and crash: apart from the shared ones, whose tests must not notice."""
+    running = make_server(request.param)
+    yield running
+    running.remove()
+
+
+@pytest.fixture
+def own_database(stoppable_server: Server) -> Iterator[Database]:
     """A database on a server that this test may stop and crash."""
-    server = make_server(request.param)
-    yield new_database(server)
-    server.remove()
+    made = new_database(stoppable_server)
+    yield made
+    if stoppable_server.process is None:
+        stoppable_server.start()
+    made.remove()
 
 
 @pytest.fixture

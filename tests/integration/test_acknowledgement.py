@@ -107,7 +107,8 @@ async def stop_fast(server: Server) -> float:
 async def test_a_fast_stop_with_an_unconfirmed_backlog_ends_and_loses_nothing(own_database: Database) -> None:
     """A4: a consumer that reads but cannot confirm keeps the server waiting for no longer than promised."""
     own_database.execute("CREATE TABLE t (i int)")
-    settings = settings_for(own_database.conninfo(), "t")
+    patience = {} if own_database.version == 18 else {"shutdown_seconds": 1.0}  # once as it is by default
+    settings = settings_for(own_database.conninfo(), "t", **patience)
     follower = Follower(flushing=False)
     async with following(settings, follower) as (session, _):
         await connect(session, follower)

@@ -68,10 +68,16 @@ async def test_a_role_with_the_least_rights_follows(database: Database) -> None:
             admin.execute(f"DROP ROLE {role}".encode())
 
 
-async def test_a_frozen_network_is_noticed(database: Database, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_frozen_network_is_noticed(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is closed, nothing arrives: only asking tells."""
     monkeypatch.setattr(attempt, "CONNECT_SECONDS_MAX", 0.5)
+    database = newest_database
     database.execute("CREATE TABLE t (i int)")
+    with Proxy(("127.0.0.1", database.server.port)) as proxy:
+        await _freeze(database, proxy)
+
+
+async def _freeze(database: Database, proxy: Proxy) -> None:
     conninfo = database.conninfo(host="127.0.0.1", port=proxy.port, connect_timeout=2)
     async with following(settings_for(conninfo, "t", shutdown_seconds=0.5)) as (session, follower):
         await follower.follow(session, lambda: bool(follower.connected))

@@ -17,7 +17,7 @@ from cdc.source.ownership import own_slot
 from cdc.source.session import Session
 from cdc.source.slot_commands import create_slot, drop_slot, read_slot
 from tests.follower import Follower, following, settings_for
-from tests.postgres import Database, Server, new_database
+from tests.postgres import WANTED, Database, Server, new_database
 from tests.waiting import eventually
 
 
@@ -217,10 +217,14 @@ async def test_another_server_is_not_taken_for_ours(database: Database, newest_s
         other.remove()
 
 
-async def test_a_standby_is_waited_for_and_its_timeline_tells_where_ours_was_left(own_database: Database) -> None:
+@pytest.mark.parametrize("version", WANTED)
+async def test_a_standby_is_waited_for_and_its_timeline_tells_where_ours_was_left(
+    version: str, own_server: Callable[..., Server]
+) -> None:
     """A failover, as we see it: the server goes away, a standby answers, and then it is promoted."""
+    server = own_server(version)
+    own_database = new_database(server)
     follower = await run_once(own_database)
-    server = own_database.server
     server.stop("fast")
     (server.folder / "data/standby.signal").touch()
     server.start()
