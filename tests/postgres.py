@@ -197,7 +197,7 @@ class Server:
 
     def remove(self) -> None:
         self.stop("immediate")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.folder.parent, ignore_errors=True)
 
 
 @dataclass

@@ -12,7 +12,7 @@ Invariants:
     the server hears as flushed only what `confirm` said on this connection, or what was durable at its start (A1)
     each connection begins with one `Connected`; no event of an earlier connection comes after it (A3)
     a cancelled `next()` loses nothing, and never ends the stream
-    the socket is read only while somebody waits in `next()`: TCP pushes back, nothing piles up here
+    what is read ahead of the consumer is a few batches (see `copy_both`); then TCP pushes back, and nothing piles up
     status replies and the watch for a shutdown go on however long the consumer is away
 """
 
