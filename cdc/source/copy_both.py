@@ -6,16 +6,14 @@ cancels the server's query, and the stream is gone. Here a cancelled `batch()` l
 
 Invariants:
     every frame is in exactly one batch, in order, whatever was cancelled
-    the loop watches the socket only while `batch()` waits: a busy reader costs the loop nothing
-    a batch that had to wait for its first byte is returned at once; one that found a backlog grows (limits.BATCH_*)
-    a batch ends at BATCH_BYTES and the frame that crosses it
+    the server's socket is read while the consumer is busy, up to a bound (limits.READY_BATCHES_MAX), then no more
+    a batch of a live stream is handed over at once, one of a backlog grows (pace.py)
 """
 
 from enum import Enum, auto
 from typing import Any, Protocol
 
 import psycopg
-from psycopg import pq
 
 from cdc.source.libpq_stream import LibpqStream
 from cdc.source.limits import MESSAGE_BYTES_MAX
@@ -62,13 +60,19 @@ async def start_stream(
     The connection must stay alive, and untouched, for as long as the stream is used.
     """
     pgconn = connection.pgconn
-    if framing is Framing.PLAIN or (framing is Framing.AUTO and not _may_be_encrypted(pgconn)):
+    if framing is Framing.PLAIN or (framing is Framing.AUTO and not await _is_encrypted(connection)):
         return await PlainStream.start(pgconn.socket, command, message_bytes_max)
     return await LibpqStream.start(pgconn, command)
 
 
-def _may_be_encrypted(pgconn: pq.abc.PGconn) -> bool:
-    """Whether the bytes on the socket are not the protocol's. Nothing says if GSSAPI is in use, only if it may be."""
-    over_network = not pgconn.host.startswith(b"/")
+async def _is_encrypted(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether the bytes on the socket are not the protocol's. libpq tells of TLS; of GSSAPI only the server does."""
+    pgconn = connection.pgconn
     options = {option.keyword: option.val for option in pgconn.info}
-    return bool(pgconn.ssl_in_use) or (over_network and options.get(b"gssencmode") not in (None, b"disable"))
+    if pgconn.ssl_in_use:
+        return True
+    if pgconn.host.startswith(b"/") or options.get(b"gssencmode") in (None, b"disable"):
+        return False
+    cursor = await connection.execute("SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()")
+    row = await cursor.fetchone()
+    return row is None or bool(row[0])

@@ -252,8 +252,13 @@ async def test_our_framing_is_chosen_where_nothing_is_encrypted(newest_database:
     publish(newest_database, "CREATE TABLE notes (body text)")
     async with following(newest_database.conninfo(), Framing.AUTO) as copying:
         assert isinstance(copying, PlainStream)
-    async with following(newest_database.tcp(gssencmode="disable"), Framing.AUTO) as copying:
-        assert isinstance(copying, PlainStream)
+    for gssencmode in ("disable", "prefer"):
+        conninfo = newest_database.tcp(gssencmode=gssencmode)
+        await eventually(lambda: newest_database.slots()["followed"]["active"] is False, "the slot to be free")
+        async with following(conninfo, Framing.AUTO) as copying:
+            assert isinstance(copying, PlainStream)
+            newest_database.execute("INSERT INTO notes VALUES ('a note')")
+            assert (await bodies(copying, 1))[-1] == "a note"
 
 
 def make_certificate(server: Server) -> None:
