@@ -16,6 +16,7 @@ Invariants:
     status replies and the watch for a shutdown go on however long the consumer is away
 """
 
+import asyncio
 import logging
 import secrets
 import time
@@ -151,7 +152,8 @@ class Session:
     async def _drop(self) -> Attempt | None:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
-            await attempt.close()
+            # Whoever cancels `next()` now shall not leave a connection half closed.
+            await asyncio.shield(attempt.close())
         return attempt
 
     def _is_hopeless(self, _: tenacity.RetryCallState) -> bool:
