@@ -1,14 +1,210 @@
-"""The command `shapelog`."""
+"""The command line: what is asked for, and how answers and errors are printed. What commands do is elsewhere.
+
+Exit codes, one table for all commands: 0 done; 1 it was found that something is wrong; 2 it could not be done as asked;
+128 + n ended by signal n, so that 130 is Ctrl-C.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 from cdc.commands import doctor, watch
+from cdc.mistake import Mistake
+from storage.errors import StorageError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Follow a Postgres database, change by change.")
+DONE: Final = 0
+WRONG: Final = 1
+REFUSED: Final = 2
+INTERRUPTED: Final = 130
+
+# Help and errors in plain text: they go to files and pipes as often as to terminals.
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The data folder.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print facts as JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def shapelog(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    """Change data capture for Postgres: a durable log for every shape of data that somebody follows.
+
+    `shapelog COMMAND --help` explains a command. Exit codes: 0 done, 1 something is wrong, 2 it could not be done.
+    """
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"shapelog {version_of('shapelog')}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float, typer.Option("--for", metavar="SECONDS", min=1, max=3600, help="How long.")] = 15,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the data here.", show_default="a temporary folder")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the logs at work: a writer is killed again and again, readers follow it, and nothing is lost.
+
+    At the end all rows are compared with what was written. Ctrl-C leaves nothing behind.
+
+    \b
+      shapelog demo
+      shapelog demo --for 60 --data-dir demo
+      shapelog demo --for 5 --json
+    """  # noqa: D301 - typer wants the control character itself
+    from cdc.demo.start import run_demo
+    from cdc.output import console
+
+    ended = run_demo(console(), seconds, data_dir, as_json=as_json)
+    for line in ended.lines:
+        typer.echo(line)
+    raise typer.Exit(ended.status)
+
+
+@app.command()
+def logs(folder: Folder, as_json: AsJson = False) -> None:
+    """List the logs of a data folder.
+
+    UPPER is the end of the last whole transaction on disk; readers see everything up to there. BYTES are those of a
+    log's segments and bases; what the journal holds of it is not among them.
+
+    \b
+      shapelog logs demo
+      shapelog logs demo --json
+    """  # noqa: D301 - typer wants the control character itself
+    from dataclasses import asdict
+
+    from cdc.inspect.folder import opened
+    from cdc.inspect.listing import listing_of
+    from cdc.output import print_json, print_table
+
+    with opened(folder) as disk:
+        found = listing_of(disk)
+    if as_json:
+        faults = {log: str(error) for log, error in found.faults.items()}
+        lines = [asdict(line) | {"fault": faults.get(line.log)} for line in found.logs]
+        print_json({"logs": lines, "journal_bytes": found.journal_bytes})
+    else:
+        titles = ("log", "handle", "upper", "segments", "bytes", "bases")
+        rows = [
+            (one.log, one.handle or "?", one.upper or "?", one.segments, one.bytes, one.bases) for one in found.logs
+        ]
+        print_table(titles, rows)
+        typer.echo(f"{len(rows)} logs; the journal that they share has {found.journal_bytes:,} bytes")
+    for log, error in found.faults.items():
+        _complain(f"log {log}: {error}")
+    raise typer.Exit(REFUSED if found.faults else DONE)
+
+
+@app.command()
+def read(
+    folder: Folder,
+    log: Annotated[str, typer.Argument(metavar="LOG", help="The log's number or handle.", show_default=False)],
+    after: Annotated[
+        str, typer.Option(metavar="OFFSET", help="Rows above this position; -1 is from the start.")
+    ] = "-1",
+    max_bytes: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="About so many bytes on the wire.", show_default="all")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the rows of a log, from disk, whether or not somebody writes to it.
+
+    From the start means: from the newest base, then on in the log. With --max-bytes, the position to go on from is
+    printed at the end, to standard error. 0 bytes is one row.
+
+    \b
+      shapelog read demo 2 --max-bytes 2000
+      shapelog read demo orders-2 --after 27324416_0
+      shapelog read demo 2 --follow --json
+    """  # noqa: D301 - typer wants the control character itself
+    from cdc.inspect.folder import log_named, opened
+    from cdc.inspect.walk import LogRows, rows_as_json, rows_as_text
+    from cdc.output import for_a_pipe
+    from storage.folder_reader import FolderReader
+    from storage.offset import LogOffset
+
+    if follow and max_bytes is not None:
+        raise Mistake("--follow has no end, and --max-bytes is one: choose")
+    with opened(folder) as disk, for_a_pipe():
+        reader = FolderReader(disk)
+        rows = LogRows(disk, reader, log_named(reader, log), LogOffset.parse(after))
+        for batch in rows.followed() if follow else rows.batches(max_bytes):
+            sys.stdout.writelines(f"{line}\n" for line in (rows_as_json if as_json else rows_as_text)(batch))
+            sys.stdout.flush()
+    if max_bytes is not None:
+        typer.echo(f"next: --after {rows.position}", err=True)
+
+
+@app.command()
+def verify(folder: Folder, as_json: AsJson = False) -> None:
+    """Read every block of every log and check all that can be checked.
+
+    Checksums, rows against headers, and that each log is one chain without a hole. Exit code 1 if there is damage.
+    Torn ends of files are none: a crash leaves them, and the writer's next start cuts them.
+
+    \b
+      shapelog verify demo
+      shapelog verify demo --json
+    """  # noqa: D301 - typer wants the control character itself
+    from dataclasses import asdict
+
+    from cdc.inspect.folder import opened
+    from cdc.inspect.verify import size_of
+    from cdc.inspect.verify import verify as verify_folder
+    from cdc.output import print_json, print_report, progress_of
+
+    with opened(folder) as disk, progress_of(size_of(disk)) as on_bytes:
+        report = verify_folder(disk, on_bytes)
+    if as_json:
+        print_json({"is_sound": not report.damage, **asdict(report)})
+    else:
+        print_report(report)
+    raise typer.Exit(WRONG if report.damage else DONE)
+
+
 app.add_typer(doctor.app)
 app.add_typer(watch.app)
 
 
-def main() -> None:
-    """Run a command."""
-    app()
+_UsageError: Final[Any] = typer.BadParameter.__base__
+"""The class of what users mistype. Typer does not export it, and keeps it elsewhere in each of its versions."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The entry point: whatever is raised becomes one line and an exit code."""
+    sys.exit(_status(arguments))
+
+
+def _status(arguments: Sequence[str] | None) -> int:
+    try:
+        status = typer.main.get_command(app)(arguments, prog_name="shapelog", standalone_mode=False)
+    except _UsageError as error:
+        command = "shapelog" if error.ctx is None else error.ctx.command_path
+        _complain(f"{error.format_message()} (see {command} --help)")
+        return REFUSED
+    except (Mistake, StorageError) as error:
+        _complain(str(error))
+        return REFUSED
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    return status if isinstance(status, int) else DONE
+
+
+def _complain(text: str) -> None:
+    """One line to standard error, whatever the text has in it."""
+    typer.echo("shapelog: " + " ".join(text.split()), err=True)
+
+
+if __name__ == "__main__":
+    main()

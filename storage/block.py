@@ -1,4 +1,4 @@
-"""A block: the unit that is written, checked and read. 128 bytes of header, then a payload, padded to 128 bytes.
+"""A block: the unit that is written, checked and read. 128 bytes of header, then parts, padded to 128 bytes.
 
 The byte diagram and the reasons are in docs/storage-format.md, which changes together with this file.
 
@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from typing import Final
 
-import pyarrow as pa
-
 from storage.errors import CorruptBlock, UnknownFormat
 from storage.limits import BLOCK_ALIGNMENT_BYTES, BLOCK_PAYLOAD_BYTES_MAX
 from storage.offset import LogOffset
+from storage.parts import Part, check_part, decode_table, encode_payload, table_size
 
 MAGIC: Final = b"\x93SHPLOG\n"
 """Not text (first byte), and broken by whoever translates line ends (last byte)."""
@@ -28,12 +27,11 @@ FORMAT_VERSION: Final = 1
 
 HEADER_SIZE: Final = 128
 
-_HEADER: Final = struct.Struct("<8sHBBIQ16s16s16s16sQQQQI")
+_HEADER: Final = struct.Struct("<8sHBBIQ16s16s16s16sQQIIQI")
 _CRC: Final = struct.Struct("<I")
 _VERSION: Final = struct.Struct("<H")
-_ZEROS: Final = bytes(BLOCK_ALIGNMENT_BYTES)
 
-assert _HEADER.size + _CRC.size == HEADER_SIZE == BLOCK_ALIGNMENT_BYTES  # noqa: S101 - checked once, at import
+assert _HEADER.size + _CRC.size == HEADER_SIZE == BLOCK_ALIGNMENT_BYTES
 
 
 class BlockKind(IntEnum):
@@ -66,6 +64,10 @@ class BlockFlag(IntFlag):
     """When it was written, its rows' transaction had not ended. Says how to recover a journal without its logs."""
 
 
+_KINDS: Final = frozenset(map(int, BlockKind))  # `in BlockKind` takes no number before Python 3.12
+_FLAGS: Final = sum(BlockFlag)
+
+
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
     """The facts about a block's payload, all of them under the header's own CRC."""
@@ -85,12 +87,14 @@ class BlockHeader:
     log: int
     written_at: int
     """Microseconds since 1970, of the writer's clock: for people, and for retention by age."""
-    payload_crc: int = 0
+    parts: int = 0
+    table_crc: int = 0
+    """Of the table that leads the payload and holds the parts' own."""
 
     @property
     def size(self) -> int:
         """Bytes of the whole block in its file."""
-        return HEADER_SIZE + padded(self.payload_size)
+        return HEADER_SIZE + self.payload_size
 
     def encode(self) -> bytes:
         """The 128 bytes, the CRC of the first 124 at the end."""
@@ -108,14 +112,17 @@ class BlockHeader:
             self.wire_end,
             self.synced_before,
             self.log,
+            self.parts,
             self.written_at,
-            self.payload_crc,
+            self.table_crc,
         )
         return data + _CRC.pack(zlib.crc32(data))
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> "BlockHeader":
         """Read a header; raises `UnknownFormat` for another version's and `CorruptBlock` for anything else."""
+        if len(data) < HEADER_SIZE:
+            raise CorruptBlock(f"a block's header is cut short: {len(data)} of {HEADER_SIZE} bytes")
         if bytes(data[:8]) != MAGIC:
             raise CorruptBlock("a block does not start with the format's magic bytes", found=bytes(data[:8]).hex())
         crc_is_right = zlib.crc32(data[: HEADER_SIZE - 4]) == _CRC.unpack_from(data, HEADER_SIZE - 4)[0]
@@ -125,10 +132,10 @@ class BlockHeader:
         if not crc_is_right:
             raise CorruptBlock("a block's header does not match its checksum")
         _, _, kind, flags, rows, size, previous, first, last, aligned, *rest = _HEADER.unpack_from(data)
-        wire_end, synced_before, log, written_at, payload_crc = rest
-        if size > BLOCK_PAYLOAD_BYTES_MAX:
-            raise CorruptBlock(f"a block claims {size} bytes, above the limit of {BLOCK_PAYLOAD_BYTES_MAX}")
-        if kind not in BlockKind or flags > sum(BlockFlag):
+        wire_end, synced_before, log, parts, written_at, table_crc = rest
+        if size > BLOCK_PAYLOAD_BYTES_MAX or size % BLOCK_ALIGNMENT_BYTES or table_size(parts) > size:
+            raise CorruptBlock(f"a block claims {size} bytes for {parts} parts; at most {BLOCK_PAYLOAD_BYTES_MAX} fit")
+        if kind not in _KINDS or flags & ~_FLAGS:
             raise UnknownFormat(f"a block has kind {kind} and flags {flags}, which this program does not know")
         return cls(
             kind=BlockKind(kind),
@@ -143,47 +150,21 @@ class BlockHeader:
             synced_before=synced_before,
             log=log,
             written_at=written_at,
-            payload_crc=payload_crc,
+            parts=parts,
+            table_crc=table_crc,
         )
 
 
-def padded(size: int) -> int:
-    """The size with the padding that lets the next block start aligned."""
-    return -(-size // BLOCK_ALIGNMENT_BYTES) * BLOCK_ALIGNMENT_BYTES
+def encode_block(header: BlockHeader, parts: Sequence[Part]) -> list[bytes | memoryview]:
+    """The buffers to write for a block; sizes and checksums are filled in here."""
+    payload, size, table_crc = encode_payload(parts)
+    return [replace(header, payload_size=size, parts=len(parts), table_crc=table_crc).encode(), *payload]
 
 
-def encode_block(header: BlockHeader, payload: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """The buffers to write for a block; sizes and checksum are filled in here. The padding is under the CRC too."""
-    size = sum(len(part) for part in payload)
-    parts: list[bytes | memoryview] = [*payload, _ZEROS[: padded(size) - size]]
-    crc = 0
-    for part in parts:
-        crc = zlib.crc32(part, crc)
-    return [replace(header, payload_size=size, payload_crc=crc).encode(), *parts]
-
-
-def check_payload(header: BlockHeader, payload: bytes | memoryview) -> memoryview:
-    """The payload without its padding; raises `CorruptBlock` unless every byte is as written."""
-    if len(payload) != padded(header.payload_size):
-        raise CorruptBlock(f"a block is cut short: {len(payload)} of {padded(header.payload_size)} bytes")
-    if zlib.crc32(payload) != header.payload_crc:
-        raise CorruptBlock("a block's payload does not match its checksum", first=header.first, last=header.last)
-    return memoryview(payload)[: header.payload_size]
-
-
-def encode_batches(batches: Sequence[pa.RecordBatch]) -> memoryview:
-    """Batches of one schema as an Arrow IPC stream, so that a block can be read with no other file."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return memoryview(sink.getvalue())
-
-
-def decode_batches(payload: memoryview) -> list[pa.RecordBatch]:
-    """The batches of an IPC stream, without copying: they keep the payload alive."""
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
-            return list(reader)
-    except pa.ArrowInvalid as error:
-        raise CorruptBlock(f"a block's payload is not an Arrow stream: {error}") from None
+def check_payload(header: BlockHeader, payload: bytes | memoryview) -> list[memoryview]:
+    """The parts of a payload; raises `CorruptBlock` unless every byte is as it was written."""
+    if len(payload) != header.payload_size:
+        raise CorruptBlock(f"a block is cut short: {len(payload)} of {header.payload_size} bytes")
+    view = memoryview(payload)
+    places = decode_table(view[: table_size(header.parts)], header.parts, header.payload_size, header.table_crc)
+    return [check_part(place, view[place.start : place.stop]) for place in places]

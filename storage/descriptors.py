@@ -3,6 +3,7 @@
 Invariants:
     a descriptor that somebody borrowed is never closed (its number could belong to another file the next moment)
     a file with unsynced bytes stays open: an error that the kernel meets writing them back is then told to our sync
+    a sync tells all there is to tell, also by raising: the file is clean after it, but for writes it did not wait for
     the idle, clean ones beyond `DESCRIPTORS_MAX` are closed, the longest unused first
 """
 
@@ -17,19 +18,23 @@ from storage.limits import DESCRIPTORS_MAX
 
 
 class _Open:
-    __slots__ = ("borrowers", "descriptor", "dirty", "forgotten", "path", "writable")
+    __slots__ = ("borrowers", "descriptor", "forgotten", "synced", "writes")
 
-    def __init__(self, path: str, descriptor: int, *, writable: bool) -> None:
-        self.path = path
+    def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self.writable = writable
         self.borrowers = 0
-        self.dirty = False
         self.forgotten = False
+        # A write counts when it starts and when it ends, so a sync knows one that it overlapped from one it covered.
+        self.writes = 0
+        self.synced = 0
+
+    @property
+    def is_dirty(self) -> bool:
+        return self.writes != self.synced
 
 
 class DescriptorPool:
-    """Open files by path; `borrow` is the only way to a descriptor."""
+    """Open files by path; to borrow is the only way to a descriptor."""
 
     def __init__(self, root: Path, descriptors_max: int = DESCRIPTORS_MAX) -> None:
         self._root = root
@@ -41,66 +46,94 @@ class DescriptorPool:
         return len(self._open)
 
     @contextlib.contextmanager
-    def borrow(self, path: str, *, dirty: bool = False) -> Iterator[int]:
-        """A descriptor for reading, or (`dirty`) for writing, that stays open while the block runs."""
-        with self._lock:
-            entry = self._entry(path, writable=dirty)
-            entry.borrowers += 1
-            entry.dirty = entry.dirty or dirty
-        try:
+    def borrow(self, path: str) -> Iterator[int]:
+        """A descriptor for reading that stays open while the block runs."""
+        with self._lent(path, writable=False) as entry:
             yield entry.descriptor
-        finally:
-            with self._lock:
-                entry.borrowers -= 1
-                if entry.forgotten:
-                    self._close(entry)
-                else:
-                    self._shrink()
 
-    def clean(self, path: str) -> None:
-        """The file's bytes are synced; its descriptor may be closed when room is needed."""
-        with self._lock:
-            entry = self._open.get((path, True))
-            if entry is not None:
-                entry.dirty = False
+    @contextlib.contextmanager
+    def borrow_to_write(self, path: str) -> Iterator[int]:
+        """A descriptor for appending; from now on the file has unsynced bytes, whatever becomes of the write."""
+        with self._lent(path, writable=True, writes=1) as entry:
+            yield entry.descriptor
+
+    @contextlib.contextmanager
+    def borrow_to_sync(self, path: str) -> Iterator[int]:
+        """A descriptor for a sync: what was written before is clean afterwards."""
+        with self._lent(path, writable=True) as entry:
+            covered = entry.writes
+            try:
+                yield entry.descriptor
+            finally:
+                entry.synced = covered
 
     def forget(self, path: str) -> None:
         """The name no longer means this file."""
         with self._lock:
+            self._forget((path, False))
+            self._forget((path, True))
+
+    def move(self, old: str, new: str) -> None:
+        """The file has another name now, and its unsynced bytes with it."""
+        with self._lock:
             for writable in (False, True):
-                entry = self._open.pop((path, writable), None)
+                self._forget((new, writable))
+                entry = self._open.pop((old, writable), None)
                 if entry is not None:
-                    entry.forgotten = True
-                    self._close(entry)
+                    self._open[new, writable] = entry
 
     def close(self) -> None:
-        """Close everything that nobody has borrowed."""
+        """Close everything; what is borrowed, when it comes back."""
         with self._lock:
-            for entry in self._open.values():
-                entry.forgotten = True
-                self._close(entry)
-            self._open.clear()
+            for key in list(self._open):
+                self._forget(key)
 
-    def _entry(self, path: str, *, writable: bool) -> _Open:
+    def close_clean(self) -> None:
+        """Close all files without unsynced bytes, so that who asks next opens what has the name then."""
+        with self._lock:
+            for key in [key for key, entry in self._open.items() if not entry.is_dirty]:
+                self._forget(key)
+
+    @contextlib.contextmanager
+    def _lent(self, path: str, *, writable: bool, writes: int = 0) -> Iterator[_Open]:
         key = (path, writable)
-        entry = self._open.get(key)
-        if entry is None:
-            flags = (os.O_RDWR | os.O_APPEND) if writable else os.O_RDONLY
-            entry = _Open(path, os.open(self._root / path, flags | os.O_CLOEXEC), writable=writable)
-            self._open[key] = entry
-        self._open.move_to_end(key)
-        return entry
+        with self._lock:
+            entry = self._open.get(key)
+            if entry is not None and not writable and not os.fstat(entry.descriptor).st_nlink:
+                self._forget(key)  # another process removed the file; the name may stand for another one now
+                entry = None
+            if entry is None:
+                flags = (os.O_RDWR | os.O_APPEND) if writable else os.O_RDONLY
+                entry = self._open[key] = _Open(os.open(self._root / path, flags | os.O_CLOEXEC))
+            self._open.move_to_end(key)
+            entry.borrowers += 1
+            entry.writes += writes
+        try:
+            yield entry
+        finally:
+            with self._lock:
+                entry.borrowers -= 1
+                entry.writes += writes
+                if entry.forgotten:
+                    _close_if_idle(entry)
+                self._shrink()
 
     def _shrink(self) -> None:
-        if len(self._open) <= self._descriptors_max:
-            return
-        idle = [key for key, entry in self._open.items() if not entry.borrowers and not entry.dirty]
-        for key in idle[: len(self._open) - self._descriptors_max]:
-            entry = self._open.pop(key)
-            entry.forgotten = True
-            self._close(entry)
+        surplus = len(self._open) - self._descriptors_max
+        if surplus > 0:
+            idle = [key for key, entry in self._open.items() if not entry.borrowers and not entry.is_dirty]
+            for key in idle[:surplus]:
+                self._forget(key)
 
-    def _close(self, entry: _Open) -> None:
-        if not entry.borrowers and entry.descriptor >= 0:
+    def _forget(self, key: tuple[str, bool]) -> None:
+        entry = self._open.pop(key, None)
+        if entry is not None:
+            entry.forgotten = True
+            _close_if_idle(entry)
+
+
+def _close_if_idle(entry: _Open) -> None:
+    if not entry.borrowers:
+        # An error here is of a file that is clean or that nobody wants any more; the number is free in any case.
+        with contextlib.suppress(OSError):
             os.close(entry.descriptor)
-            entry.descriptor = -1

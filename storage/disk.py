@@ -9,12 +9,16 @@ Paths are relative to the data folder, with `/` between names. What holds on fai
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
+
 from storage.descriptors import DescriptorPool
+from storage.limits import DESCRIPTORS_MAX
 
 Bytes = bytes | bytearray | memoryview
 """Anything with a buffer that can be written."""
@@ -41,6 +45,9 @@ class Disk(Protocol):
     def read(self, path: str, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
 
+    def read_buffer(self, path: str, position: int, size: int) -> memoryview:
+        """As `read`, for large pieces that live for a while."""
+
     def size(self, path: str) -> int:
         """Bytes in the file."""
 
@@ -57,7 +64,7 @@ class Disk(Protocol):
         """Return once the folder's names are on the disk."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give the file another name, replacing what had it, in one step."""
+        """Give the file (no folder) another name, replacing what had it, in one step."""
 
     def link(self, old: str, new: str) -> None:
         """Give the file a second name; `FileExistsError` if that is taken."""
@@ -72,35 +79,38 @@ class Disk(Protocol):
 class LocalDisk:
     """A folder of a POSIX file system."""
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, *, descriptors_max: int = DESCRIPTORS_MAX) -> None:
         self.root = Path(root)
-        self._descriptors = DescriptorPool(self.root)
+        self._descriptors = DescriptorPool(self.root, descriptors_max)
 
     def create(self, path: str) -> None:
         """`O_EXCL`: two writers cannot both believe that they made it."""
-        self._descriptors.forget(path)
         os.close(os.open(self.root / path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        self._descriptors.forget(path)
 
     def append(self, path: str, buffers: Sequence[Bytes]) -> None:
         """Gathered writes, repeated until all is taken."""
-        views = [memoryview(buffer).cast("B") for buffer in buffers]
-        with self._descriptors.borrow(path, dirty=True) as descriptor:
-            while views:
-                written = os.writev(descriptor, views[:_IOV_MAX])
-                while views and written >= len(views[0]):
-                    written -= len(views.pop(0))
-                if views:
-                    views[0] = views[0][written:]
+        views = [view for buffer in buffers if (view := memoryview(buffer).cast("B"))]
+        index = 0
+        with self._descriptors.borrow_to_write(path) as descriptor:
+            while index < len(views):
+                written = os.writev(descriptor, views[index : index + _IOV_MAX])
+                if written == 0:  # no system does this; one that did would keep us here for ever
+                    raise OSError(errno.EIO, "nothing was written", path)
+                while index < len(views) and written >= len(views[index]):
+                    written -= len(views[index])
+                    index += 1
+                if written:
+                    views[index] = views[index][written:]
 
     def sync(self, path: str) -> None:
         """`fdatasync` also makes a new size certain, which is all the metadata that reading needs."""
-        with self._descriptors.borrow(path, dirty=True) as descriptor:
+        with self._descriptors.borrow_to_sync(path) as descriptor:
             os.fdatasync(descriptor)
-        self._descriptors.clean(path)
 
     def truncate(self, path: str, size: int) -> None:
         """Cut on the open descriptor, so that later appends go to the new end (the file is opened for appending)."""
-        with self._descriptors.borrow(path, dirty=True) as descriptor:
+        with self._descriptors.borrow_to_write(path) as descriptor:
             os.ftruncate(descriptor, size)
 
     def read(self, path: str, position: int, size: int) -> bytes:
@@ -114,6 +124,18 @@ class LocalDisk:
                 data += more
         return data
 
+    def read_buffer(self, path: str, position: int, size: int) -> memoryview:
+        """Into memory of Arrow's pool, which is used again: new memory from the kernel costs more than the read."""
+        buffer = memoryview(pa.allocate_buffer(size))
+        filled = 0
+        with self._descriptors.borrow(path) as descriptor:
+            while filled < size:
+                count = os.preadv(descriptor, [buffer[filled:]], position + filled)
+                if not count:
+                    break
+                filled += count
+        return buffer[:filled].toreadonly()
+
     def size(self, path: str) -> int:
         """From the name, not from an open descriptor: another process may have put another file there."""
         return (self.root / path).stat().st_size
@@ -125,7 +147,7 @@ class LocalDisk:
     def names(self, folder: str) -> list[str]:
         """Sorted, so that two listings of the same folder are equal."""
         try:
-            return sorted(os.listdir(self.root / folder))
+            return sorted(path.name for path in (self.root / folder).iterdir())
         except FileNotFoundError:
             return []
 
@@ -142,10 +164,11 @@ class LocalDisk:
             os.close(descriptor)
 
     def rename(self, old: str, new: str) -> None:
-        """Both names' descriptors are stale after it."""
+        """Descriptors go by path, so a folder stays where it is: those of its files would keep their old names."""
+        if (self.root / old).is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), old)
         (self.root / old).rename(self.root / new)
-        self._descriptors.forget(old)
-        self._descriptors.forget(new)
+        self._descriptors.move(old, new)
 
     def link(self, old: str, new: str) -> None:
         """A hard link."""
@@ -159,12 +182,15 @@ class LocalDisk:
     def remove_folder(self, folder: str) -> None:
         """Only when empty."""
         (self.root / folder).rmdir()
+        self._descriptors.forget(folder)  # somebody may have tried to read it like a file
 
     def forget_descriptors(self) -> None:
         """Close what is open and clean: for a reader that wants to see files replaced by others."""
-        self._descriptors.close()
+        self._descriptors.close_clean()
 
-    close = forget_descriptors
+    def close(self) -> None:
+        """Close all that is open; using the disk again opens it again."""
+        self._descriptors.close()
 
 
 @contextlib.contextmanager

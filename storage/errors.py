@@ -7,7 +7,9 @@ Three families decide what happens next, and nothing else needs to look closer:
 - the rest is the caller's: a bad argument, a position out of reach, a full buffer.
 """
 
+import contextlib
 import errno
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 
@@ -98,11 +100,18 @@ class AboveUpper(StorageError):
     hint = "After a crash a log may stand lower than before until the stream has caught up; ask again a little later."
 
 
+class InvalidLease(StorageError):
+    """A lease that nobody can take."""
+
+    code = "invalid_lease"
+    hint = "Choose a short plain name for the reader, and an end that lies in the future, within the limit."
+
+
 class CannotFold(StorageError):
-    """The log cannot be folded into a base, since its rows have no key."""
+    """The log cannot be folded into a base: its rows have no key, some value was never sent, or it is too large."""
 
     code = "cannot_fold"
-    hint = "Give the table a primary key, or take a new snapshot instead."
+    hint = "Take a new snapshot instead. A primary key and REPLICA IDENTITY FULL let a log be folded."
 
 
 class CorruptRecord(StorageError):
@@ -175,7 +184,21 @@ class LogPoisoned(LogFault):
     hint = "The first fault is named in the message; mend it and restart, or end the shape."
 
 
-SHARED_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE})
+SHARED_ERRNOS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.EREMOTEIO,
+        errno.ETIMEDOUT,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+    }
+)
 """Faults of the machine rather than of one file (A9); running out of descriptors passes, as a full disk does."""
 
 
@@ -189,3 +212,19 @@ def from_os_error(error: OSError, path: str, *, shared: bool = False, **facts: A
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
         return FileVanished(f"{path}: {reason}", **facts)
     return LogFault(f"{path}: {reason}", errno=errno.errorcode.get(error.errno or 0, "?"), **facts)
+
+
+@contextlib.contextmanager
+def named_faults(path: str, *, shared: bool = False, **facts: Any) -> Iterator[None]:
+    """Name what the operating system says in the block; `path` is what is at stake."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os_error(error, path, shared=shared, **facts) from None
+
+
+class InvalidIncarnation(StorageError):
+    """The text or the numbers do not name an incarnation of a replication slot."""
+
+    code = "invalid_incarnation"
+    hint = "An incarnation looks like 7301234567890123456-1-1700000000000000."

@@ -83,3 +83,53 @@ LEASE_SECONDS_MAX: Final = 7 * 24 * 3600.0
 
 COMPACTION_SEGMENTS_KEPT: Final = 2
 """The newest segments are never compacted: live readers are in them."""
+
+SECTOR_BYTES: Final = 512
+"""What a disk writes whole or not at all: the smallest that disks still report, so the worst that a power cut does."""
+
+RECORD_LOG_READ_ATTEMPTS: Final = 3
+"""How often a reader looks again when the writer replaced the file under its eyes; rewrites are far between, so the
+second time is the last, and whoever asks again later sees the rest."""
+
+PROGRESS_RECORDS_KEPT: Final = 36_000
+"""The newest G records that survive a rewrite: an hour of them at one for each `FLUSH_AGE_SECONDS`, for a reader who
+wants not the last one but the last that suits it."""
+
+HANDLE_CHARACTERS_MAX: Final = 100
+"""A handle travels in every URL and file name of its shape; ours are under 40 characters."""
+
+CATALOG_TOMBSTONES_MAX: Final = 100_000
+"""Forgotten handles that are still refused, the newest ones: caches keep a handle's chunks for a week, so older ones
+can be confused with nothing; all together they fit into one record."""
+
+JOURNAL_LOGS_PER_FLUSH: Final = 64
+"""Logs moved out of the oldest journal file in one flush: bounds how long that flush keeps the others waiting."""
+
+READ_ATTEMPTS_MAX: Final = 8
+"""Looks that a reader takes when files go away under it: each move of a file costs one at most, and moves are rare."""
+
+COMPACTION_BYTES_MAX: Final = 256 * MIB
+"""Segments that one compaction takes: it works on them in memory, at about three times their size."""
+
+FOLD_BYTES_MAX: Final = 512 * MIB
+"""Base and prefix that are folded into a new base, in memory; a larger log gets a new snapshot instead."""
+
+IDLE_SECONDS: Final = 1.0
+"""A flusher with nothing to do looks again after this, should nobody have woken it."""
+
+PART_BYTES_MIN: Final = 64 * KIB
+"""Rows that arrive together and are at least this many bytes become a part of their own, without a copy: below, a
+part's own bytes (schema, metadata, about 1.5 KB) and calls would cost more than copying neighbours together."""
+
+PART_BYTES_MAX: Final = 4 * MIB
+"""Small neighbours are copied together up to about this size."""
+
+REPAIR_COPY_BYTES: Final = 16 * MIB
+"""Copied at a time when a file whose sync failed is replaced: such files are as long as a segment."""
+
+JOURNAL_FLUSH_BYTES_MAX: Final = 64 * MIB
+"""Rows of small logs that one flush copies together. Logs that share a batch are counted once in the buffer and each
+for itself here: without a bound, ten thousand logs of one batch would be copied into gigabytes."""
+
+SCHEMAS_KEPT: Final = 256
+"""Parsed schemas kept for the parts to come: more tables than a reader goes through, at some kilobytes each."""

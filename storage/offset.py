@@ -57,7 +57,7 @@ class LogOffset(NamedTuple):
             raise InvalidOffset(f"{text!r} is not an offset", found=text)
         tx = int(match[1])
         op = OP_INFINITE if match[2] == "inf" else int(match[2])
-        if tx > TX_MAX or (op > OP_MAX and op != OP_INFINITE):
+        if tx > TX_MAX or (op > OP_MAX and match[2] != "inf"):
             raise InvalidOffset(f"{text!r} is above the greatest offset {TX_MAX}_inf", found=text)
         return cls(tx, op)
 

@@ -64,9 +64,15 @@ def check_schema(schema: pa.Schema) -> None:
             raise InvalidRows(f"the column {name!r} is missing", found=schema.names)
         if schema.field(index).type != kind:
             raise InvalidRows(f"the column {name!r} is {schema.field(index).type}, not {kind}")
-    index = schema.get_field_index(NEW)
-    if index < 0 or not pa.types.is_struct(schema.field(index).type):
-        raise InvalidRows(f"the column {NEW!r} must be a struct of the row's values", found=schema.names)
+    for name in (NEW, OLD):
+        index = schema.get_field_index(name)
+        if index < 0 and name == OLD:
+            continue
+        if index < 0 or not pa.types.is_struct(schema.field(index).type):
+            raise InvalidRows(f"the column {name!r} must be a struct of the row's values", found=schema.names)
+        for field in schema.field(index).type:
+            if field.type != pa.string():
+                raise InvalidRows(f"values are text, and {field.name!r} is {field.type}")
 
 
 def column(batch: pa.RecordBatch, name: str) -> Unsigned:
@@ -111,6 +117,8 @@ def _add_lengths(sizes: Integers, values: pa.Array) -> None:
     """Add the byte length of each string, 0 for NULL, straight from the offsets buffer."""
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         raise InvalidRows(f"values are text, not {values.type}")
+    if not len(values):
+        return  # an array of another producer may then have no offsets at all
     offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]
     lengths = np.diff(offsets)
     if values.null_count:
@@ -120,7 +128,7 @@ def _add_lengths(sizes: Integers, values: pa.Array) -> None:
 
 
 def gather(batch: pa.RecordBatch, rows: Integers | None) -> pa.RecordBatch:
-    """The selected rows, as a batch of their own; all of them without a copy."""
+    """The selected rows (ascending, none twice), as a batch of their own; neighbours without a copy."""
     if rows is None:
         return batch
     count = len(rows)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 
 from tests.tree import ROOT, Source, prose, sources
 
@@ -72,6 +74,38 @@ def test_every_error_has_its_own_code_and_a_hint() -> None:
 def test_links_lead_somewhere(document: Source) -> None:
     broken = [target for target in local_links(document.text) if not resolves(document.path, target)]
     assert not broken, f"{document.path}: {broken}"
+
+
+def test_commands_and_options_are_explained() -> None:
+    text = (ROOT / "docs/commands.md").read_text("utf-8")
+    sections = dict(re.findall(r"^## shapelog (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    cells = re.compile(r"^\| `([^`]+)`", re.MULTILINE)  # the first column of each section's table
+    explained = {command: set(cells.findall(section)) for command, section in sections.items()}
+    assert explained == {name: parameters for name, parameters in commands_and_parameters().items() if name}
+    assert "`shapelog --version`" in text
+    assert commands_and_parameters()[""] == {"--version"}
+
+
+def test_examples_name_commands_and_options_that_exist() -> None:
+    known = commands_and_parameters()
+    for source in sources():
+        if source.path.suffix == ".md":
+            for command, rest in re.findall(r"^(?:\$ )?shapelog ([a-z]\S*)(.*)$", source.text, re.MULTILINE):
+                assert command in known, f"{source.path}: there is no command {command}"
+                unknown = set(re.findall(r"--[a-z-]+", rest)) - known[command]
+                assert not unknown, f"{source.path}: shapelog {command} has no {unknown}"
+
+
+def commands_and_parameters() -> dict[str, set[str]]:
+    """What each command takes, as users write it; the program's own options under the empty name."""
+    program: Any = typer.main.get_command(importlib.import_module("cdc.cli").app)
+    found = {"": program, **program.commands}
+    return {name: set(filter(None, map(parameter_name, command.params))) for name, command in found.items()}
+
+
+def parameter_name(parameter: Any) -> str | None:
+    name: str = parameter.metavar if parameter.param_type_name == "argument" else parameter.opts[-1]
+    return None if name == "--help" else name
 
 
 def test_commands_in_documents_exist() -> None:

@@ -14,7 +14,7 @@ from cdc.source.fragments import Fragment
 from cdc.source.pgoutput import Decoder
 from cdc.source.relations import Relations
 from tests.bench._slots import drop_slot
-from tests.bench.row import Row
+from tests.bench.rows import Row
 from tests.postgres import Server
 
 COMMAND = "START_REPLICATION SLOT followed LOGICAL 0/0 (proto_version '1', publication_names 'followed')"
@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> list[Row]:
     parser = argparse.ArgumentParser(prog="latency")
     parser.add_argument("--changes", type=int, default=500)
     parser.add_argument("--version", default="15", help="of Postgres")
-    options = parser.parse_args(arguments)
+    options = parser.parse_known_args(arguments)[0]  # options of the other benchmarks are not ours
     rows = []
     with tempfile.TemporaryDirectory(prefix="latency") as folder:
         Path(folder).chmod(0o755)

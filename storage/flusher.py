@@ -1,0 +1,50 @@
+"""A thread that flushes when a flush is due: the shell that makes the store's promises about time true."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from storage.flush import Flushed
+from storage.limits import IDLE_SECONDS, WAIT_SECONDS_MAX
+from storage.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Runs until `stop`. What became durable is told to `on_flushed`, in this thread, in the order of the flushes."""
+
+    def __init__(self, store: Store, on_flushed: Callable[[Sequence[Flushed]], None]) -> None:
+        self._store = store
+        self._on_flushed = on_flushed
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+        self.failure: BaseException | None = None
+        """A defect that ended the thread: the process must stop, since nothing is flushed any more."""
+
+    def start(self) -> "Flusher":
+        self._thread.start()
+        return self
+
+    def stop(self, *, flush: bool = True) -> None:
+        """End the thread; `flush` writes what is left first, and raises what prevents it."""
+        self._stopping.set()
+        self._store.flush_wanted.set()
+        self._thread.join(WAIT_SECONDS_MAX)
+        if self.failure is not None:
+            raise self.failure
+        if flush:
+            self._tell(self._store.flush_all())
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._tell(self._store.flush())
+                self._store.wait_until_due(IDLE_SECONDS)
+        except BaseException as failure:
+            logger.exception("the flusher ended")
+            self.failure = failure
+
+    def _tell(self, flushed: Sequence[Flushed]) -> None:
+        if flushed:
+            self._on_flushed(flushed)

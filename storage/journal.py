@@ -1,0 +1,204 @@
+"""The journal: one block and one sync for the flushes of many small logs; and the index of what it still holds.
+
+Invariants:
+    files are numbered, only the newest is appended to, and only by the process that made it
+    a log's rows are its segments, then its shares here, chained by `previous`
+    live = the number of a file's shares that no segment has taken over; at 0 a closed file may be removed
+    a file is never cut in its middle: what must go is left behind when the rest is copied into the next file
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from storage import layout
+from storage.block import BlockFlag, BlockHeader, BlockKind
+from storage.disk import Disk
+from storage.errors import CorruptBlock
+from storage.journal_block import Directory, ShareEntry, decode_directory
+from storage.offset import LogOffset
+from storage.repair import Repair
+from storage.scan import BlockRef, read_part, scan
+
+# More bits for the row and the block than the largest block and file can need: a copy of many files of small blocks is
+# one file of all of them. Numbers of early files still leave a code within the 60 bits of a small integer object.
+_BLOCK_SHIFT: Final = 28
+_FILE_SHIFT: Final = 52
+_ROW_MASK: Final = (1 << _BLOCK_SHIFT) - 1
+_BLOCK_MASK: Final = (1 << (_FILE_SHIFT - _BLOCK_SHIFT)) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class JournalShare:
+    """A share on disk: its row of the directory, and the block it is in."""
+
+    ref: BlockRef
+    entry: ShareEntry
+
+
+@dataclass(slots=True)
+class JournalFile:
+    """One file, with the directories of its blocks."""
+
+    number: int
+    path: str
+    size: int = 0
+    """Synced bytes."""
+    live: int = 0
+    refs: list[BlockRef] = field(default_factory=list)
+    directories: list[Directory] = field(default_factory=list)
+
+
+class JournalIndex:
+    """Which shares of which log are in which block. A share is a packed number until somebody asks for it."""
+
+    def __init__(self) -> None:
+        self.files: dict[int, JournalFile] = {}
+        self.repairs: list[Repair] = []
+        """What failed writes left to be mended before the next one."""
+        self._next_number = 1
+        self._codes: dict[int, list[int]] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files.values())
+
+    def new_file(self) -> JournalFile:
+        """A file for the next number, not in the index yet. A number is used once, whatever becomes of the file."""
+        file = JournalFile(self._next_number, layout.journal_path(self._next_number))
+        self._next_number += 1
+        return file
+
+    def add_file(self, file: JournalFile) -> None:
+        """A file that is on disk."""
+        self.files[file.number] = file
+        self._next_number = max(self._next_number, file.number + 1)
+
+    def add_block(self, file: JournalFile, ref: BlockRef, directory: Directory) -> None:
+        """A block that is on disk and synced."""
+        base = file.number << _FILE_SHIFT | len(file.refs) << _BLOCK_SHIFT
+        file.refs.append(ref)
+        file.directories.append(directory)
+        file.size = max(file.size, ref.end)
+        file.live += len(directory)
+        codes = self._codes
+        for row, log in enumerate(directory.logs()):
+            codes.setdefault(log, []).append(base | row)
+
+    def holds(self, log: int) -> bool:
+        return log in self._codes
+
+    def logs(self) -> Iterable[int]:
+        """The logs with any share."""
+        return self._codes.keys()
+
+    def shares_of(self, log: int) -> list[JournalShare]:
+        """A log's shares, oldest first, each once: a crash while a file was copied leaves some twice."""
+        shares = sorted(
+            (self._share(code) for code in self._codes.get(log, ())),
+            key=lambda share: (share.entry.last, share.entry.aligned, share.ref.path),
+        )
+        unique: list[JournalShare] = []
+        for share in shares:
+            entry = share.entry
+            if unique and entry.last <= unique[-1].entry.last and entry.aligned <= unique[-1].entry.aligned:
+                continue
+            unique.append(share)
+        return unique
+
+    def drop_covered(self, log: int, last: LogOffset, aligned: LogOffset) -> None:
+        """The segments have these shares too: the crash came after they were carried over."""
+        kept = []
+        for code in self._codes.get(log, ()):
+            entry = self._share(code).entry
+            if entry.last <= last and entry.aligned <= aligned:
+                self.files[code >> _FILE_SHIFT].live -= 1
+            else:
+                kept.append(code)
+        self._codes[log] = kept
+        if not kept:
+            self._codes.pop(log, None)
+
+    def drop(self, log: int) -> None:
+        """A segment has all that the journal held of this log, or the log is gone."""
+        for code in self._codes.pop(log, ()):
+            self.files[code >> _FILE_SHIFT].live -= 1
+
+    def drop_file(self, number: int) -> None:
+        """The file was removed, after its living shares were copied or taken over."""
+        file = self.files.pop(number)
+        for directory in file.directories:
+            for log in set(directory.logs()):
+                kept = [code for code in self._codes.get(log, ()) if code >> _FILE_SHIFT != number]
+                if kept:
+                    self._codes[log] = kept
+                else:
+                    self._codes.pop(log, None)
+
+    def logs_in(self, number: int) -> list[int]:
+        """The logs for which a file is still needed."""
+        found = {log for directory in self.files[number].directories for log in directory.logs()}
+        return [log for log in found if any(code >> _FILE_SHIFT == number for code in self._codes.get(log, ()))]
+
+    def living(self, number: int) -> list[JournalShare]:
+        """The shares of a file that are still needed, in the order of the file."""
+        file = self.files[number]
+        shares = []
+        for block, directory in enumerate(file.directories):
+            base = number << _FILE_SHIFT | block << _BLOCK_SHIFT
+            for row, log in enumerate(directory.logs()):
+                if base | row in self._codes.get(log, ()):
+                    shares.append(self._share(base | row))
+        return shares
+
+    def files_with_open_blocks(self) -> list[JournalFile]:
+        """Files with a block whose transaction was open when it was written."""
+        return [file for file in self.files.values() if any(BlockFlag.OPEN in ref.header.flags for ref in file.refs)]
+
+    def _share(self, code: int) -> JournalShare:
+        file = self.files[code >> _FILE_SHIFT]
+        block = code >> _BLOCK_SHIFT & _BLOCK_MASK
+        return JournalShare(file.refs[block], file.directories[block].entry(code & _ROW_MASK))
+
+
+def aligned_of(shares: Iterable[JournalShare]) -> LogOffset | None:
+    """The greatest aligned offset that a log's shares claim."""
+    return max((share.entry.aligned for share in shares), default=None)
+
+
+def load_journal(
+    disk: Disk, index: JournalIndex, *, confirmed_tx: int, on_torn: Callable[[str, int, str], None]
+) -> None:
+    """Read the directories of all journal files; `on_torn(path, end, why)` is told of torn tails."""
+    for name in disk.names(layout.JOURNAL):
+        number = layout.journal_number(name)
+        if number is not None and number not in index.files:
+            file = JournalFile(number, layout.journal_path(number))
+            index.add_file(file)
+            load_blocks(disk, index, file, confirmed_tx=confirmed_tx, on_torn=on_torn)
+
+
+def load_blocks(
+    disk: Disk,
+    index: JournalIndex,
+    file: JournalFile,
+    *,
+    confirmed_tx: int = 0,
+    on_torn: Callable[[str, int, str], None],
+) -> None:
+    """Read what is new in a journal file since `file.size`."""
+
+    def is_copied(header: BlockHeader) -> bool:
+        # A copy is synced before the first of the old files goes: while that is there, nothing is lost with the copy.
+        return header.log > 0 and disk.exists(layout.journal_path(header.log))
+
+    found = scan(disk, file.path, start=file.size, confirmed_tx=confirmed_tx, is_elsewhere=is_copied)
+    if found.damage is not None:
+        raise found.damage
+    for ref in found.refs:
+        if ref.header.kind is not BlockKind.JOURNAL:
+            raise CorruptBlock("a journal holds a block of another kind", path=ref.path, position=ref.position)
+        index.add_block(file, ref, decode_directory(read_part(disk, ref, 0)))
+    if found.torn is not None:
+        on_torn(file.path, found.end, found.torn)

@@ -1,0 +1,138 @@
+"""The flush of many small logs: a journal block of whole transactions, and one of open ones, in one write."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from storage.block import BlockFlag, BlockHeader, BlockKind
+from storage.disk import Disk
+from storage.errors import StorageError, from_os_error
+from storage.file_write import Block, FileWrite
+from storage.journal import JournalFile, JournalShare
+from storage.journal_block import Directory, EncodedJournal, JournalPart, encode_journal, part_of_share, rows_of
+from storage.scan import BlockRef, read_parts
+from storage.shape_log import Drained
+from storage.share import Share, Source
+
+
+@dataclass(slots=True)
+class JournalWrite:
+    """What is written of which logs, and what the index must know of it afterwards."""
+
+    drained: Sequence[Drained]
+    target: JournalFile
+    file: FileWrite
+    blocks: list[EncodedJournal] = field(default_factory=list)
+    wire_ends: dict[int, int] = field(default_factory=dict)
+
+    def run(self, disk: Disk, written_at: int) -> None:
+        """Encode and write; the outcome is in `file`."""
+        committed = [_committed_part(drained) for drained in self.drained if _has_committed_part(drained)]
+        open_parts = [_open_part(drained) for drained in self.drained if drained.open]
+        blocks = [
+            self._block(parts, flag, written_at)
+            for parts, flag in ((committed, BlockFlag.NONE), (open_parts, BlockFlag.OPEN))
+            if parts
+        ]
+        self.file.put(disk, blocks)
+
+    @property
+    def directories(self) -> list[tuple[BlockRef, Directory, list[pa.RecordBatch]]]:
+        """The blocks on disk with their directories and rows."""
+        return [(ref, block.directory, block.tables) for ref, block in zip(self.file.refs, self.blocks, strict=True)]
+
+    def _block(self, parts: Sequence[JournalPart], flag: BlockFlag, written_at: int) -> Block:
+        encoded = encode_journal(parts)
+        self.blocks.append(encoded)
+        for part in parts:
+            self.wire_ends[part.log] = part.wire_start + sum(share.wire for share in part.shares)
+        return _header(encoded, flag, written_at), encoded.parts
+
+
+@dataclass(slots=True)
+class JournalCopy:
+    """The shares of old journal files that are still needed, copied into a new one; then the old files go."""
+
+    shares: Sequence[JournalShare]
+    target: JournalFile
+    file: FileWrite
+    copied_from: int
+    """The number of the old file that goes first."""
+    blocks: list[EncodedJournal] = field(default_factory=list)
+
+    def run(self, disk: Disk, written_at: int) -> None:
+        """Write the copy; the outcome is in `file`. Nothing is removed here."""
+        try:
+            blocks = self._blocks(disk, written_at)
+        except OSError as error:
+            self.file.failure = from_os_error(error, self.file.path, shared=True)
+        except StorageError as error:
+            self.file.failure = error
+        else:
+            self.file.put(disk, blocks)
+
+    def _blocks(self, disk: Disk, written_at: int) -> list[Block]:
+        by_block: dict[BlockRef, list[JournalShare]] = {}
+        for share in self.shares:
+            by_block.setdefault(share.ref, []).append(share)
+        blocks: list[Block] = []
+        for ref, shares in by_block.items():
+            parts = read_parts(disk, ref)
+            encoded = encode_journal(
+                [
+                    _copied_part(share, parts[part_of_share(share.entry)] if share.entry.rows else None)
+                    for share in shares
+                ]
+            )
+            self.blocks.append(encoded)
+            flag = ref.header.flags & BlockFlag.OPEN
+            blocks.append((_header(encoded, flag, written_at, self.copied_from), encoded.parts))
+        return blocks
+
+
+def _copied_part(share: JournalShare, part: memoryview | None) -> JournalPart:
+    entry = share.entry
+    shares: list[Share] = []
+    if part is not None:
+        source = Source(rows_of(part, entry))
+        copied = Share(source, None, at=0.0)
+        copied.previous = entry.previous
+        copied.gap = BlockFlag.GAP in entry.flags
+        shares = [copied]
+    wire_start = entry.wire_end - sum(one.wire for one in shares)
+    return JournalPart(entry.log, shares, entry.previous, entry.aligned, entry.aligned, wire_start)
+
+
+def _has_committed_part(drained: Drained) -> bool:
+    """Also where only the commit is new: a claim must stand in a share that outlives the open rows behind it."""
+    return bool(drained.committed) or drained.aligned > drained.durable or not drained.open
+
+
+def _committed_part(drained: Drained) -> JournalPart:
+    log, aligned, durable = drained.log.number, drained.aligned, drained.durable
+    return JournalPart(log, drained.committed, drained.previous, aligned, durable, drained.wire_start)
+
+
+def _open_part(drained: Drained) -> JournalPart:
+    log, aligned = drained.log.number, drained.aligned
+    start = drained.wire_start + sum(share.wire for share in drained.committed)
+    return JournalPart(log, drained.open, drained.open[0].previous, aligned, aligned, start)
+
+
+def _header(encoded: EncodedJournal, flag: BlockFlag, written_at: int, copied_from: int = 0) -> BlockHeader:
+    """The header of a journal block: its offsets span those of all shares, its log number says if it is a copy."""
+    return BlockHeader(
+        kind=BlockKind.JOURNAL,
+        flags=flag,
+        rows=encoded.rows,
+        payload_size=0,
+        previous=encoded.first,
+        first=encoded.first,
+        last=encoded.last,
+        aligned=encoded.aligned,
+        wire_end=0,
+        synced_before=0,
+        log=copied_from,
+        written_at=written_at,
+    )

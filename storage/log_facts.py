@@ -1,0 +1,100 @@
+"""The facts fixed when a log is born, as every process that reads it needs them: `log.json` in its folder."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from storage import layout
+from storage.disk import Disk
+from storage.errors import FileVanished, UnknownFormat, UnknownLog
+from storage.limits import CHUNK_WIRE_BYTES
+from storage.shape_log import Mode
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What never changes in a log's life."""
+
+    log: int
+    """Its number, never used for another."""
+    handle: str
+    """The name it was born with; part of every event about it."""
+    key_columns: tuple[str, ...] = ()
+    mode: Mode = Mode.APPEND
+    chunk_bytes: int = CHUNK_WIRE_BYTES
+    more: dict[str, Any] = field(default_factory=dict)
+    """Whatever the layers above want to find beside the log."""
+
+    def encode(self) -> bytes:
+        return orjson.dumps({"format": FORMAT, **asdict(self)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "LogFacts":
+        """Raises `UnknownFormat` for what another version wrote, or nobody."""
+        try:
+            facts = orjson.loads(data)
+            found = facts.pop("format")
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
+            raise UnknownFormat("the facts of a log are not JSON with a format", path=path) from None
+        if found != FORMAT:
+            raise UnknownFormat(f"the log has format {found}, this program reads {FORMAT}", path=path)
+        try:
+            facts["key_columns"] = tuple(facts["key_columns"])
+            facts["mode"] = Mode(facts["mode"])
+            return cls(**facts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnknownFormat(f"the facts of a log are incomplete: {error}", path=path) from None
+
+
+def write_log(disk: Disk, facts: LogFacts) -> None:
+    """Make a log's folder. The facts come last and whole, so that a folder without them is no log."""
+    folder, path = layout.log_folder(facts.log), layout.log_facts(facts.log)
+    disk.make_folder(folder)
+    if disk.exists(path + layout.TEMPORARY_SUFFIX):
+        disk.remove(path + layout.TEMPORARY_SUFFIX)
+    disk.create(path + layout.TEMPORARY_SUFFIX)
+    disk.append(path + layout.TEMPORARY_SUFFIX, [facts.encode()])
+    disk.sync(path + layout.TEMPORARY_SUFFIX)
+    disk.rename(path + layout.TEMPORARY_SUFFIX, path)
+    disk.sync_folder(folder)
+    disk.sync_folder(layout.LOGS)
+
+
+def read_log(disk: Disk, log: int) -> LogFacts:
+    """The facts of a log; raises `UnknownLog` if there is none, `FileVanished` if there is a log without them.
+
+    A log that is being born or removed has them under their temporary name, or nothing yet or any more.
+    """
+    path = layout.log_facts(log)
+    try:
+        return LogFacts.decode(disk.read(path, 0, disk.size(path)), path)
+    except NotADirectoryError:
+        pass
+    except FileNotFoundError:
+        names = disk.names(layout.log_folder(log))
+        if not names or layout.LOG_FACTS + layout.TEMPORARY_SUFFIX in names:
+            raise UnknownLog(f"there is no log {log}") from None
+    raise FileVanished("the folder of a log is there without its facts", path=path)
+
+
+def list_logs(disk: Disk) -> list[int]:
+    """The numbers of all logs in the folder."""
+    numbers = sorted(int(name) for name in disk.names(layout.LOGS) if name.isdecimal())
+    return [number for number in numbers if disk.exists(layout.log_facts(number))]
+
+
+def remove_log(disk: Disk, log: int) -> None:
+    """Remove a log's files, its facts first: from then on it is no log. May be repeated after a crash."""
+    folder = layout.log_folder(log)
+    facts = layout.log_facts(log)
+    if disk.exists(facts):
+        disk.rename(facts, facts + layout.TEMPORARY_SUFFIX)
+        disk.sync_folder(folder)
+    if disk.exists(folder):
+        for name in sorted(disk.names(folder), key=layout.is_temporary):  # what says that it is removed, last
+            disk.remove(f"{folder}/{name}")
+        disk.remove_folder(folder)
+        disk.sync_folder(layout.LOGS)

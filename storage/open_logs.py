@@ -1,0 +1,81 @@
+"""The logs that this process has looked at, and what the journal holds of all. Opened when first used."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from storage import log_facts, recovery
+from storage.disk import Disk
+from storage.errors import UnknownLog
+from storage.journal import JournalIndex
+from storage.limits import SEGMENT_BYTES_MAX
+from storage.log_facts import LogFacts
+from storage.repair import Repair
+from storage.segments import LogFiles
+from storage.shape_log import Recovered, ShapeLog
+
+
+@dataclass(slots=True)
+class OpenLog:
+    """One log: what never changes, where it stands, what it has on disk."""
+
+    facts: LogFacts
+    state: ShapeLog
+    files: LogFiles
+
+
+class OpenLogs:
+    """The open logs by number. Whoever calls holds the store's lock."""
+
+    def __init__(self, disk: Disk, confirmed_tx: int, segment_bytes_max: int = SEGMENT_BYTES_MAX) -> None:
+        self.disk = disk
+        self.index = JournalIndex()
+        self._confirmed_tx = confirmed_tx
+        self._segment_bytes_max = segment_bytes_max
+        self._open: dict[int, OpenLog] = {}
+        self._repairs: dict[int, list[Repair]] = {}
+        """What is left to be mended of logs whose opening failed."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[OpenLog]:
+        return iter(self._open.values())
+
+    def get(self, log: int) -> OpenLog:
+        """The log, opened and recovered if this is the first time. Raises `UnknownLog`."""
+        found = self._open.get(log)
+        if found is None:
+            facts = log_facts.read_log(self.disk, log)
+            repairs = self._repairs.setdefault(log, [])
+            opened = recovery.open_log(self.disk, log, self.index, repairs, confirmed_tx=self._confirmed_tx)
+            del self._repairs[log]
+            found = self._add(facts, opened.files, opened.recovered)
+            found.state.fault = opened.fault
+        return found
+
+    def peek(self, log: int) -> OpenLog | None:
+        """The log if it is open."""
+        return self._open.get(log)
+
+    def find(self, log: int) -> OpenLog | None:
+        """As `get`, but None for a log that is no more: the journal may still name it."""
+        try:
+            return self.get(log)
+        except UnknownLog:
+            return None
+
+    def create(self, facts: LogFacts) -> OpenLog:
+        """Make a log and its folder, synced."""
+        log_facts.write_log(self.disk, facts)
+        return self._add(facts, LogFiles(facts.log, [], []), Recovered())
+
+    def forget(self, log: int) -> OpenLog | None:
+        """Let go of a log; its files are the caller's to remove."""
+        self.index.drop(log)
+        return self._open.pop(log, None)
+
+    def _add(self, facts: LogFacts, files: LogFiles, recovered: Recovered) -> OpenLog:
+        files.segment_bytes_max = self._segment_bytes_max
+        found = OpenLog(facts, ShapeLog(facts.log, facts.handle, facts.mode, recovered), files)
+        self._open[facts.log] = found
+        return found

@@ -1,0 +1,70 @@
+"""A file whose end is unknown, since a write or sync of it failed, and what puts it right.
+
+Invariants:
+    after `run` the file has its first `size` bytes and no others, and a power cut leaves it so
+    a file of which a sync failed is replaced, never trusted: the kernel may have dropped what it could not write, and
+        reports a failure once, so that a later sync of it says nothing
+    running it again does no harm, whatever became of the run before
+"""
+
+from dataclasses import dataclass
+
+from storage.disk import Disk
+from storage.layout import TEMPORARY_SUFFIX
+from storage.limits import REPAIR_COPY_BYTES
+
+
+@dataclass(slots=True)
+class Repair:
+    """Take a file back to its synced length. Due before anything else is written for the same log."""
+
+    path: str
+    size: int
+    must_copy: bool = False
+    """A sync of the file failed: its beginning goes to another one, which takes its name."""
+
+    def run(self, disk: Disk) -> None:
+        """Cut and sync; a file with nothing synced is removed."""
+        if not self.size:
+            if disk.exists(self.path):
+                disk.remove(self.path)
+            self._sync_name(disk)
+        elif self.must_copy or not self._cut(disk):
+            self._copy(disk)
+
+    def _cut(self, disk: Disk) -> bool:
+        disk.truncate(self.path, self.size)
+        try:
+            disk.sync(self.path)
+        except OSError:
+            self.must_copy = True
+            return False
+        return True
+
+    def _copy(self, disk: Disk) -> None:
+        temporary = self.path + TEMPORARY_SUFFIX
+        if disk.exists(temporary):
+            disk.remove(temporary)
+        disk.create(temporary)
+        for position in range(0, self.size, REPAIR_COPY_BYTES):
+            piece = disk.read(self.path, position, min(REPAIR_COPY_BYTES, self.size - position))
+            disk.append(temporary, [piece])
+        disk.sync(temporary)
+        disk.rename(temporary, self.path)
+        self._sync_name(disk)
+
+    def _sync_name(self, disk: Disk) -> None:
+        disk.sync_folder(self.path.rpartition("/")[0])
+
+
+def run_repairs(disk: Disk, repairs: list[Repair]) -> None:
+    """Mend what failed writes left; what was mended is off the list, whatever happens next."""
+    while repairs:
+        repairs[0].run(disk)
+        repairs.pop(0)
+
+
+def repair_now(disk: Disk, repairs: list[Repair], repair: Repair) -> None:
+    """Run a repair; if it fails, it stays on the list of those that are due."""
+    repairs.append(repair)
+    run_repairs(disk, repairs)

@@ -1,0 +1,175 @@
+"""Retention: a log over its limits folds its prefix into a new base, and then drops the segments below that base.
+
+Two calls, since the layers above have a record to sync in between (A12: a new base is a new handle):
+`fold_prefix` writes the base; `retire` drops what lies below the newest base. Never past what a lease holds, never
+behind a live base: what is dropped is in the base, or nobody may drop it.
+"""
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+
+from storage import layout, leases, limits
+from storage.bases import Base
+from storage.block import BlockHeader
+from storage.disk import Disk
+from storage.errors import CannotFold, StorageError, named_faults
+from storage.fold import as_chunk, chunks_by_wire, fold_rows
+from storage.log_facts import LogFacts
+from storage.offset import LogOffset
+from storage.open_logs import OpenLog
+from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, column, rows_up_to
+from storage.scan import BlockRef, read_batches
+from storage.segments import LogFiles, Segment, remove_strays
+from storage.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What a log may keep below its newest segment. None is no limit."""
+
+    bytes_max: int | None = None
+    age_seconds_max: float | None = None
+    fold_bytes_max: int = limits.FOLD_BYTES_MAX
+    """What one fold may take into memory."""
+
+
+def over_limit(files: LogFiles, policy: RetentionPolicy, *, now: int, held: LogOffset | None) -> list[Segment]:
+    """The oldest segments that the policy wants gone and nobody holds; the newest always stays. Pure.
+
+    They end where a transaction ends, so that the base which replaces them is whole.
+    """
+    excess = 0 if policy.bytes_max is None else sum(one.size for one in files.segments) - policy.bytes_max
+    oldest_at = None if policy.age_seconds_max is None else now - policy.age_seconds_max * 1_000_000
+    wanted = 0
+    whole = 0
+    for count, (segment, following) in enumerate(pairwise(files.segments), start=1):
+        is_old = oldest_at is not None and segment.refs[-1].header.written_at < oldest_at
+        is_held = held is not None and following.first > held
+        if is_held or not (excess > 0 or is_old):
+            break
+        excess -= segment.size
+        wanted = count
+        if segment.refs[-1].header.aligned >= segment.last:
+            whole = wanted
+    return files.segments[:whole]
+
+
+def fold_prefix(store: Store, log: int, policy: RetentionPolicy, *, now: int) -> Base | None:
+    """Fold the base and the segments that the policy wants gone into a new base. None if there is nothing to do.
+
+    Raises `CannotFold` where the log has no key, a value was never sent, or the result would not fit into memory.
+    """
+    disk = store.disk
+    with store.maintain(log) as opened, named_faults(layout.log_folder(log), log=log):
+        files, facts = opened.files, opened.facts
+        for segment in list(files.segments):
+            segment.load(disk)
+            if segment.damage is not None:
+                raise segment.damage
+        prefix = over_limit(files, policy, now=now, held=leases.held_from(disk, log, now=now))
+        old = files.base
+        if not prefix or (old is not None and prefix[-1].last <= old.last):
+            return None
+        if old is None and files.bases:
+            return None  # the log goes on from a snapshot that is still being written
+        rows = _folded(disk, old, prefix, facts, policy.fold_bytes_max)
+        base = _write(store, opened, rows, prefix[-1].refs[-1].header, now)
+    logger.info("log %d: folded %d segments into base %d, up to %s", log, len(prefix), base.number, base.floor)
+    return base
+
+
+def _write(store: Store, opened: OpenLog, rows: Sequence[pa.RecordBatch], end: BlockHeader, now: int) -> Base:
+    """The rows as a base that ends where a block of the log does."""
+    files, facts = opened.files, opened.facts
+    writer = store.new_base(facts.log)
+    try:
+        for index, chunk in enumerate(chunks_by_wire(rows, facts.chunk_bytes)):
+            writer.chunk(as_chunk(chunk, index), written_at=now)
+        return writer.finish(floor=end.aligned, last=end.last, wire_end=end.wire_end, written_at=now)
+    except StorageError:
+        with store.lock:
+            files.bases.remove(writer.base)
+        with contextlib.suppress(OSError):  # what stays goes at the next start
+            store.disk.remove(writer.base.path)
+        raise
+
+
+def _folded(
+    disk: Disk, old: Base | None, prefix: Sequence[Segment], facts: LogFacts, bytes_max: int
+) -> list[pa.RecordBatch]:
+    """The rows as of the prefix's end."""
+    if not facts.key_columns:
+        raise CannotFold("the log has no key columns", log=facts.log)
+    chunks = [] if old is None else old.chunks
+    size = sum(segment.size for segment in prefix) + sum(ref.header.size for ref in chunks)
+    if size > bytes_max:
+        raise CannotFold(f"{size} bytes are above the limit of {bytes_max}", log=facts.log)
+    log_rows = _rows(disk, [ref for segment in prefix for ref in segment.refs if ref.header.rows])
+    if old is not None:
+        log_rows = [batch.slice(_known(batch, old.last)) for batch in log_rows]
+    return fold_rows(_rows(disk, chunks), log_rows, facts.key_columns)
+
+
+def retire(store: Store, log: int, *, now: int) -> int:
+    """Drop the segments whose rows are all in the newest base, and the older bases. Returns how many files went."""
+    disk = store.disk
+    folder = layout.log_folder(log)
+    with store.maintain(log) as opened, named_faults(folder, log=log):
+        files = opened.files
+        base = files.base
+        if base is None:
+            return 0
+        held = leases.held_from(disk, log, now=now)
+        gone = _below(disk, list(files.segments), base, held)
+        is_read = held is not None and held < base.floor
+        old = [one for one in files.bases if one.is_complete and one.number < base.number and not is_read]
+        # Readers look elsewhere before the first file goes, and whatever fails then.
+        with store.lock:
+            del files.segments[: len(gone)]
+            files.bases = [one for one in files.bases if one not in old]
+        count = remove_strays(disk, log, files.segments)
+        for one in old:
+            disk.remove(one.path)
+        if old:
+            disk.sync_folder(folder)
+    return count + len(old)
+
+
+def _below(disk: Disk, segments: Sequence[Segment], base: Base, held: LogOffset | None) -> list[Segment]:
+    """The segments that the base has whole and nobody holds; the newest always stays."""
+    gone: list[Segment] = []
+    for segment, following in pairwise(segments):
+        if segment.first > base.last or (held is not None and following.first > held):
+            break
+        segment.load(disk)
+        if segment.damage is not None or segment.last > base.last:
+            break
+        gone.append(segment)
+    return gone
+
+
+def _rows(disk: Disk, refs: Sequence[BlockRef]) -> list[pa.RecordBatch]:
+    """The rows of blocks, with the same columns: a log may have got rows with and without `absent` and `old`."""
+    batches = [batch for ref in refs for batch in read_batches(disk, ref)]
+    fields = {field.name: field for batch in batches for field in batch.schema}
+    schema = pa.schema([fields[name] for name in (TX, OP, KIND, ABSENT, NEW, OLD) if name in fields])
+    return [
+        pa.RecordBatch.from_arrays([_column_of(batch, field) for field in schema], schema=schema) for batch in batches
+    ]
+
+
+def _column_of(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    has_it = field.name in batch.schema.names
+    return batch.column(field.name) if has_it else pa.nulls(batch.num_rows, field.type)
+
+
+def _known(batch: pa.RecordBatch, last: LogOffset) -> int:
+    """How many of the rows are in the old base already."""
+    return rows_up_to(column(batch, TX), column(batch, OP), last)

@@ -1,0 +1,357 @@
+"""All logs of a data folder, for their one writer: append, commit, abandon, flush; and waiting for both marks.
+
+A flush has three steps, so that the slow one runs outside the lock and, if wanted, in another thread:
+`begin_flush` plans it, `FlushJob.run` writes, `end_flush` draws the consequences and returns what is durable now.
+`flush` is all three. One flush is in flight at a time; appends and reads go on meanwhile.
+
+Order that matters: a mark is stored before anybody is woken, and D is stored only when the bytes are synced.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from storage import layout, limits, log_facts, recovery
+from storage.bases import BaseWriter
+from storage.clocks import Clocks
+from storage.disk import Disk
+from storage.errors import Misuse, SharedDiskFault, StorageError, UnknownLog, named_faults
+from storage.flush import Flushed, FlushJob
+from storage.flush_control import FlushControl, FlushOptions
+from storage.incoming import FragmentShares, source_of
+from storage.intake import Intake
+from storage.log_facts import LogFacts
+from storage.marks import LogMarks, Marks
+from storage.metrics import Metric, Metrics
+from storage.offset import BEFORE_ALL, LogOffset
+from storage.open_logs import OpenLog, OpenLogs
+from storage.repair import run_repairs
+from storage.shape_log import Placement
+from storage.write_buffer import BufferOptions, WriteBuffer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Bounds and triggers; the reasons of the defaults are in `storage/limits.py`."""
+
+    buffer: BufferOptions = field(default_factory=BufferOptions)
+    flush: FlushOptions = field(default_factory=FlushOptions)
+
+
+class Store:
+    """The logs of one folder. Thread-safe; there is one writer a folder (`storage.folder_lock`)."""
+
+    def __init__(
+        self, disk: Disk, clocks: Clocks, options: StoreOptions | None = None, *, confirmed_tx: int = 0
+    ) -> None:
+        """`confirmed_tx`: G. Rows of transactions below it must be there, or their log is damaged."""
+        options = options or StoreOptions()
+        self.disk = disk
+        self.metrics = Metrics()
+        self.lock = threading.RLock()
+        """Guards the state; held for microseconds, and never while a file is written but to cut or remove one."""
+        self.flushing = threading.RLock()
+        """Held from the begin of a flush to its end by those who flush in one step; taken before `lock`."""
+        self.flush_wanted = threading.Event()
+        """Set when a flush has become due, or will be after a while."""
+        self.logs = OpenLogs(disk, confirmed_tx, options.flush.segment_bytes_max)
+        self._clocks = clocks
+        self._buffer = WriteBuffer(options.buffer)
+        self._control = FlushControl(self.logs, self._buffer, self.metrics, options.flush)
+        self._marks = LogMarks()
+        self._intake = Intake(self.logs, self._buffer, self.metrics, clocks.monotonic)
+        self._removing: set[int] = set()
+        self._maintaining = threading.Lock()
+        self._maintained: int | None = None
+        self._must_abandon = False
+        self._room = threading.Condition(self.lock)
+        with named_faults(layout.LOGS):
+            disk.make_folder(layout.LOGS)
+            disk.make_folder(layout.JOURNAL)
+            disk.sync_folder("")
+            disk.sync_folder(layout.LOGS)  # a process that was killed may have made a log, and not come so far
+            recovery.recover_journal(disk, self.logs.index, confirmed_tx=confirmed_tx, written_at=clocks.wall())
+
+    # Logs
+
+    def create_log(self, facts: LogFacts) -> None:
+        """Make a new log, on disk when this returns. Its number must never have been used."""
+        with self.lock, named_faults(layout.log_folder(facts.log)):
+            if self.disk.exists(layout.log_facts(facts.log)):
+                raise Misuse(f"log {facts.log} exists")
+            self.logs.create(facts)
+
+    def remove_log(self, log: int) -> None:
+        """Drop a log with all it has; readers get `UnknownLog`. May be repeated after a crash."""
+        with self.lock:
+            self._removing.add(log)
+            self._intake.open_logs.pop(log, None)
+        self._marks.close(log, "the log was removed")
+        with self.lock:
+            if self._is_idle(log):
+                self._remove_files(log)
+
+    def log(self, log: int) -> OpenLog:
+        """An open log. For the other modules of storage, under `lock`."""
+        if log in self._removing:
+            raise UnknownLog(f"log {log} was removed")
+        with named_faults(layout.log_folder(log)):
+            return self.logs.get(log)
+
+    def new_base(self, log: int) -> BaseWriter:
+        """Begin a base of a log: a snapshot. It can be read while it is written; unfinished, it goes with a crash."""
+        with self.lock:
+            files = self.log(log).files
+            writer = BaseWriter(self.disk, log, files.new_base_number())
+            files.bases.append(writer.base)
+            return writer
+
+    @contextlib.contextmanager
+    def maintain(self, log: int) -> Iterator[OpenLog]:
+        """Work on a log's old files while others append, flush and read. One works at a time: it takes memory."""
+        with self._maintaining:
+            with self.lock:
+                opened = self.log(log)
+                self._maintained = log
+            try:
+                yield opened
+            finally:
+                with self.lock:
+                    self._maintained = None
+                    self._finish_removals()
+
+    # Rows
+
+    def append(
+        self, log: int, rows: pa.RecordBatch | pa.Table, *, after: LogOffset, aligned: LogOffset | None = None
+    ) -> Placement:
+        """Add rows: all that the log gets after `after`, up to the last of them. With `aligned`, commit them too.
+
+        A replay is recognised by its offsets, and what is known of it left out. Raises `BufferFull` when there is no
+        room; nothing was taken then.
+        """
+        source = source_of(rows)
+        if source.size >= limits.PART_BYTES_MIN:
+            source.prepare()
+        with self.lock:
+            opened = self._writable(log)
+            placement = self._intake.take(opened, source, None, after, aligned)
+            if aligned is not None:
+                self._intake.commit(opened, aligned)
+        self._after_change((log,))
+        return placement
+
+    def append_fragment(
+        self, rows: pa.RecordBatch, shares: FragmentShares, *, after: LogOffset, upto: LogOffset
+    ) -> None:
+        """Add each log's rows of a fragment, which holds all there is after `after` up to `upto`.
+
+        May be repeated after an error: a log that took its rows knows them.
+        """
+        source = source_of(rows)
+        start = 0
+        try:
+            with self.lock:
+                for log, end, committed, aligned in zip(
+                    shares.logs, shares.ends, shares.committed, shares.aligned, strict=True
+                ):
+                    opened = self._writable(log)
+                    middle = start + committed
+                    if committed:
+                        self._intake.take(opened, source, shares.rows[start:middle], after, aligned)
+                    if aligned is not None:
+                        self._intake.commit(opened, aligned)
+                    if middle < end:
+                        self._intake.take(opened, source, shares.rows[middle:end], after, None)
+                    start = end
+                self._intake.covered = max(self._intake.covered, upto)
+        finally:
+            self._after_change(shares.logs)  # also of those that took their rows before another could not
+
+    def commit(self, log: int, aligned: LogOffset) -> bool:
+        """The open transaction ended at `aligned`: its rows become visible. False if that was known."""
+        with self.lock:
+            committed = self._intake.commit(self._writable(log), aligned)
+        self._after_change((log,))
+        return committed
+
+    def resume(self, covered: LogOffset) -> None:
+        """A stream begins that will send everything above `covered`; every log has what lies at or below."""
+        with self.lock:
+            self._intake.covered = covered
+
+    def abandon(self) -> None:
+        """The connection is lost: drop every open transaction, in memory and on disk, synced (A3).
+
+        Waits for the flush in flight. Raises `SharedDiskFault` if the disk refuses; then it is to be called again, and
+        nothing is taken before it has succeeded.
+        """
+        with self.flushing, self.lock:
+            if self._control.job is not None:
+                raise Misuse("a flush is in flight: its rows may belong to the transaction that is dropped")
+            self._must_abandon = True
+            cut = self._intake.drop_open_rows()
+            with named_faults(layout.JOURNAL, shared=True):
+                run_repairs(self.disk, self.logs.index.repairs)
+                aligned = {log: opened.state.visible for log, opened in cut.items()}
+                recovery.remove_open_shares(self.disk, self.logs.index, aligned, written_at=self._clocks.wall())
+            for log, opened in cut.items():
+                shares = self.logs.index.shares_of(log)
+                opened.state.open_rows_were_cut(shares[-1].entry.wire_end if shares else opened.files.tail().wire_end)
+            self._intake.open_logs.clear()
+            # The stream had covered what is dropped now; how far the next one's past is covered, `resume` says.
+            self._intake.covered = BEFORE_ALL
+            self._must_abandon = False
+            self._room.notify_all()
+
+    # Flushes
+
+    def next_flush_at(self) -> float | None:
+        """When `begin_flush` will have something to do, on the monotonic clock; None: not before the next append."""
+        with self.lock:
+            return None if self._control.job is not None else self._control.next_due_at()
+
+    def begin_flush(self, *, demand: Iterable[int] | None = None) -> FlushJob | None:
+        """Plan a flush of what is due, or of these logs (`demand`). None if there is nothing to do now."""
+        with self.lock:
+            if demand is not None:
+                self._buffer.demand(self.log(log).state for log in demand)
+            return self._control.begin(self._clocks.monotonic(), self._clocks.wall())
+
+    def end_flush(self, job: FlushJob) -> list[Flushed]:
+        """Settle a job that has run. Returns which logs are durable further than before; readers are woken."""
+        with self.lock:
+            flushed = self._control.end(job, self._clocks.monotonic())
+            self._finish_removals()
+            self._room.notify_all()
+        if self._marks:
+            for one in flushed:
+                self._marks.durable(one.log, one.aligned)
+        return flushed
+
+    def flush(self, *, demand: Iterable[int] | None = None) -> list[Flushed]:
+        """One flush from begin to end, in this thread. Empty if nothing was due or nothing became durable."""
+        with self.flushing:
+            job = self.begin_flush(demand=demand)
+            if job is None:
+                return []
+            job.run(self.disk)
+            return self.end_flush(job)
+
+    def wait_until_due(self, timeout_seconds: float) -> None:
+        """Return when `flush` will have something to do, or when the time is up."""
+        self.flush_wanted.clear()
+        due_at = self.next_flush_at()
+        if due_at is not None:
+            timeout_seconds = min(timeout_seconds, due_at - self._clocks.monotonic())
+        if timeout_seconds > 0:
+            self.flush_wanted.wait(timeout_seconds)
+
+    def flush_all(self) -> list[Flushed]:
+        """Flush every row there is; raises the fault that prevents it."""
+        flushed: list[Flushed] = []
+        with self.flushing:
+            if self._control.job is not None:
+                raise Misuse("a flush is in flight, and whoever began it has to end it first")
+        while dirty := self._dirty_logs():
+            flushed += self.flush(demand=dirty)
+            if self.fault is not None:
+                raise self.fault
+        return flushed
+
+    def _dirty_logs(self) -> list[int]:
+        with self.lock:
+            dirty = [opened.facts.log for opened in self.logs if opened.state.pending or opened.state.dirty]
+            return [log for log in dirty if log not in self._removing]
+
+    # Marks
+
+    def marks(self, log: int) -> tuple[LogOffset, LogOffset]:
+        """V and D of a log."""
+        with self.lock:
+            state = self.log(log).state
+            return state.visible, state.durable
+
+    def wait_visible(self, log: int, above: LogOffset, timeout_seconds: float) -> LogOffset | None:
+        """Wait until something above the offset is visible; None when the time is up."""
+        return self.watch(log).visible.wait_above(above, min(timeout_seconds, limits.WAIT_SECONDS_MAX))
+
+    def wait_durable(self, log: int, above: LogOffset, timeout_seconds: float) -> LogOffset | None:
+        """Wait until something above the offset is durable; None when the time is up."""
+        return self.watch(log).durable.wait_above(above, min(timeout_seconds, limits.WAIT_SECONDS_MAX))
+
+    def watch(self, log: int) -> Marks:
+        """The marks of a log, for an event loop to subscribe to."""
+        with self.lock:
+            state = self.log(log).state
+            return self._marks.watch(log, state.visible, state.durable)
+
+    @property
+    def fault(self) -> SharedDiskFault | None:
+        """Why writing pauses, if it does."""
+        return self._control.fault
+
+    def wait_for_room(self, size: int, timeout_seconds: float, *, log: int | None = None) -> bool:
+        """Wait until a table of that many bytes would be taken (by this log); False when the time is up."""
+        with self.lock:
+            state = None if log is None else self.log(log).state
+            wait = min(timeout_seconds, limits.WAIT_SECONDS_MAX)
+            return self._room.wait_for(lambda: self._buffer.has_room(size, state), wait)
+
+    def gauges(self) -> dict[Metric, float]:
+        """What is measured when somebody looks."""
+        with self.lock:
+            oldest = self._buffer.oldest_at()
+            age = 0.0 if oldest is None else self._clocks.monotonic() - oldest
+            return {
+                Metric.BUFFERED_BYTES: self._buffer.size,
+                Metric.OLDEST_UNFLUSHED_SECONDS: age,
+                Metric.JOURNAL_BYTES: self.logs.index.size,
+                Metric.OPEN_LOGS: len(self.logs),
+                Metric.FAULT: self.fault is not None,
+            }
+
+    # Inside, under the lock
+
+    def _writable(self, log: int) -> OpenLog:
+        if self._must_abandon:
+            raise Misuse("the open transactions were not dropped yet: `abandon` must succeed first")
+        return self.log(log)
+
+    def _is_idle(self, log: int) -> bool:
+        """Whether nobody uses a log's files but readers."""
+        return self._control.job is None and self._maintained != log
+
+    def _finish_removals(self) -> None:
+        """Remove what was in use when its log was removed. Raises nothing: whoever ends that use has news to tell."""
+        for log in sorted(filter(self._is_idle, self._removing)):
+            try:
+                self._remove_files(log)
+            except StorageError:
+                logger.exception("the files of a removed log are still there; they go next time")
+
+    def _remove_files(self, log: int) -> None:
+        opened = self.logs.forget(log)
+        if opened is not None:
+            self._buffer.forget(opened.state)
+            self._buffer.release(opened.state.pending)
+            self._room.notify_all()
+        with named_faults(layout.log_folder(log)):
+            log_facts.remove_log(self.disk, log)
+        self._removing.discard(log)
+
+    def _after_change(self, logs: Iterable[int]) -> None:
+        """V is stored; tell those who wait for data, and the flusher if there is something new for it."""
+        if self._buffer.take_news():
+            self.flush_wanted.set()
+        if self._marks:
+            for log in logs:
+                opened = self.logs.peek(log)
+                if opened is not None:
+                    self._marks.visible(log, opened.state.visible)

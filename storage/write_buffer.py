@@ -1,0 +1,182 @@
+"""What all logs together hold in memory: the bounds on it, and which logs are due for a flush, and why. Pure.
+
+Invariants:
+    size = sum over the sources held by any share, pending or in a window, + the shares' own cost
+    a log is in `_dirty` iff it has pending rows or owes a commit block; in the order of the oldest rows
+    a due log was named with its trigger; nobody has to append for a flush to become due
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from storage import limits
+from storage.errors import BufferFull
+from storage.shape_log import ShapeLog
+from storage.share import Share
+
+
+class Trigger(StrEnum):
+    """Why a flush happens; a label in metrics and logs."""
+
+    BYTES = "bytes"
+    ROWS = "rows"
+    AGE = "age"
+    """The oldest unflushed row waited long enough, whether or not another followed."""
+    COMMIT = "commit"
+    """A commit came after its rows were flushed, or during: a header must say so, and nothing else will come (A5)."""
+    PRESSURE = "pressure"
+    """All logs together filled the buffer."""
+    DEMAND = "demand"
+    """Somebody asked."""
+    JOURNAL = "journal"
+    """The oldest journal file is to be emptied."""
+
+
+SHARE_COST_BYTES = 256
+"""About what a share costs besides its source: the object, two offsets, and its place in lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferOptions:
+    """The bounds and triggers; `storage/limits.py` has the reasons of the defaults."""
+
+    log_bytes_max: int = limits.BUFFER_LOG_BYTES_MAX
+    bytes_max: int = limits.BUFFER_BYTES_MAX
+    flush_log_bytes: int = limits.FLUSH_LOG_BYTES
+    flush_log_rows: int = limits.FLUSH_LOG_ROWS
+    flush_age_seconds: float = limits.FLUSH_AGE_SECONDS
+
+
+class WriteBuffer:
+    """Accounts for the shares that logs hold, and says what is due."""
+
+    def __init__(self, options: BufferOptions) -> None:
+        self.options = options
+        self.size = 0
+        self._dirty: dict[int, ShapeLog] = {}
+        self._due: dict[int, tuple[ShapeLog, Trigger]] = {}
+        self._has_news = False
+
+    def admit(self, log: ShapeLog, share_size: int, source_size: int) -> None:
+        """Raise `BufferFull` unless the rows fit; a single append larger than a bound is let in when alone."""
+        options = self.options
+        if self._is_log_full(log, share_size):
+            raise BufferFull(
+                f"log {log.number} holds {log.pending_size} bytes of at most {options.log_bytes_max}",
+                handle=log.handle,
+            )
+        if source_size and self._is_full(source_size):  # a source that is held already needs no more room
+            raise BufferFull(f"all logs hold {self.size} bytes of at most {options.bytes_max}")
+
+    def has_room(self, size: int, log: ShapeLog | None) -> bool:
+        """Whether an append of that many bytes would be taken."""
+        return not self._is_full(size) and (log is None or not self._is_log_full(log, size))
+
+    def hold(self, log: ShapeLog, share: Share) -> None:
+        """A log took a share."""
+        source = share.source
+        source.holders += 1
+        if source.holders == 1:
+            self.size += source.size
+        self.size += _own_cost(share)
+        if len(log.pending) == 1:
+            self._dirty.pop(log.number, None)  # it may owe a commit since earlier, but its rows are the youngest
+        self.touch(log)
+
+    def touch(self, log: ShapeLog) -> None:
+        """Look at a log again after an append, a commit, or the end of a flush."""
+        if log.fault is not None:
+            self.forget(log)
+            return
+        trigger = self._trigger_of(log)
+        if trigger is not None:
+            self._has_news = self._has_news or log.number not in self._due
+            self._due[log.number] = (log, trigger)
+        if log.pending or trigger is not None:
+            self._has_news = self._has_news or not self._dirty
+            self._dirty.setdefault(log.number, log)
+
+    def take_news(self) -> bool:
+        """Whether something became due, or the first row came, since this was last asked."""
+        has_news, self._has_news = self._has_news or self.size >= self.options.bytes_max, False
+        return has_news
+
+    def _is_full(self, size: int) -> bool:
+        return self.size > 0 and self.size + size > self.options.bytes_max
+
+    def _is_log_full(self, log: ShapeLog, size: int) -> bool:
+        return log.pending_size > 0 and log.pending_size + size > self.options.log_bytes_max
+
+    def _trigger_of(self, log: ShapeLog) -> Trigger | None:
+        if log.owes_commit_block:
+            return Trigger.COMMIT
+        if log.pending_size >= self.options.flush_log_bytes:
+            return Trigger.BYTES
+        if log.pending_rows >= self.options.flush_log_rows:
+            return Trigger.ROWS
+        return None
+
+    def demand(self, logs: Iterable[ShapeLog]) -> None:
+        """Make these logs due if they hold anything."""
+        for log in logs:
+            if log.pending or log.owes_commit_block:
+                self._dirty.setdefault(log.number, log)
+                self._due.setdefault(log.number, (log, Trigger.DEMAND))
+
+    def release(self, shares: Iterable[Share]) -> None:
+        """These shares are on disk, or dropped."""
+        for share in shares:
+            source = share.source
+            source.holders -= 1
+            if not source.holders:
+                self.size -= source.size
+            self.size -= _own_cost(share)
+
+    def forget(self, log: ShapeLog) -> None:
+        """A log was drained, poisoned or removed."""
+        self._dirty.pop(log.number, None)
+        self._due.pop(log.number, None)
+
+    def restore(self, logs: Iterable[ShapeLog]) -> None:
+        """The flush of these logs failed: they are as old again as their rows are."""
+        restored = {log.number: log for log in logs if log.pending or log.owes_commit_block}
+        by_age = sorted((self._dirty | restored).values(), key=lambda log: log.pending_since)
+        self._dirty = {log.number: log for log in by_age}
+
+    def oldest_at(self) -> float | None:
+        """When the oldest pending row came: the first log has it, since logs join when they get their first row."""
+        for log in self._dirty.values():
+            if log.pending:
+                return log.pending_since
+        return None
+
+    def due(self, now: float) -> dict[int, tuple[ShapeLog, Trigger]]:
+        """The logs whose flush is due. If the oldest waited too long or the buffer is full: all that hold rows."""
+        oldest = self.oldest_at()
+        if (
+            oldest is not None and now >= oldest + self.options.flush_age_seconds
+        ):  # as in `next_due_at`, to the last bit
+            return self._all(Trigger.AGE)
+        if self.size >= self.options.bytes_max:
+            return self._all(Trigger.PRESSURE)
+        return dict(self._due)
+
+    def small(self, below: int) -> list[ShapeLog]:
+        """Logs with pending rows of less than `below` bytes: a journal block that is written anyway takes them."""
+        return [log for log in self._dirty.values() if log.pending_size < below and log.window is None]
+
+    def next_due_at(self) -> float | None:
+        """When the age of the oldest row will make a flush due; None if nothing waits. 0 if something is due now."""
+        if self._due or self.size >= self.options.bytes_max:
+            return 0.0
+        oldest = self.oldest_at()
+        return None if oldest is None else oldest + self.options.flush_age_seconds
+
+    def _all(self, trigger: Trigger) -> dict[int, tuple[ShapeLog, Trigger]]:
+        everything = {number: (log, trigger) for number, log in self._dirty.items()}
+        return everything | self._due
+
+
+def _own_cost(share: Share) -> int:
+    return SHARE_COST_BYTES + (0 if share.rows is None else share.rows.nbytes)

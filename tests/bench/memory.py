@@ -1,0 +1,99 @@
+"""How much memory a store takes while 1M changes go through it, flushed in a second thread.
+
+Each case runs in a process of its own, which makes its batches as it goes, like a decoder. The bound is the budget of
+the write buffer and what a flush needs besides: the peak of the resident set, less what it was before the first row.
+"""
+
+import multiprocessing
+import re
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.clocks import Clocks
+from storage.disk import LocalDisk, folder_of
+from storage.limits import BUFFER_BYTES_MAX, MIB
+from storage.store import StoreOptions
+from storage.write_buffer import BufferOptions
+from tests.bench.measuring import MB, options_parser, progress, scaled, scratch
+from tests.bench.pump import Pump
+from tests.bench.rows import Row, bounded
+from tests.bench.workload import TRANSACTION_ROWS, fragments, make_logs, open_store
+
+ROWS = 1_000_000
+ALLOWANCE_MB = 100
+"""Above the budget: what is encoded at a time, the index of the journal, the allocator's slack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a process is to do; it travels to it by pickle."""
+
+    root: Path
+    logs_count: int
+    batch_rows: int
+    rows_count: int
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What it took."""
+
+    peak_bytes: int
+    seconds: float
+
+
+def run(arguments: list[str]) -> list[Row]:
+    """Measure every number of logs with every budget."""
+    parser = options_parser("memory", __doc__)
+    parser.add_argument("--logs", type=int, nargs="*", default=[1, 100], help="numbers of logs (1 100)")
+    parser.add_argument("--batch", type=int, default=TRANSACTION_ROWS, help="rows of a batch (1000)")
+    parser.add_argument(
+        "--budgets", type=int, nargs="*", default=[BUFFER_BYTES_MAX // MIB, 32], help="budgets in MiB (256 32)"
+    )
+    options = parser.parse_args(arguments)
+    rows_count = scaled(ROWS, options.scale, TRANSACTION_ROWS)
+    rows: list[Row] = []
+    for logs_count in options.logs:
+        for budget in options.budgets:
+            found = []
+            for turn in range(options.rounds):
+                progress(f"memory: logs {logs_count:,}, budget {budget} MiB: round {turn + 1} of {options.rounds}")
+                with scratch(options.folder) as root:
+                    found.append(_in_new_process(Case(root, logs_count, options.batch, rows_count, budget * MIB)))
+            name = f"{logs_count:,} log{'s' if logs_count > 1 else ''}, batches of {options.batch:,}"
+            peaks = [one.peak_bytes / MB for one in found]
+            bound = budget * MIB // MB + ALLOWANCE_MB
+            rows.append(bounded(f"{name}, budget {budget} MiB: peak above start", "MB", peaks, value_max=bound))
+    return rows
+
+
+def _in_new_process(case: Case) -> Outcome:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, case).result()
+
+
+def measure(case: Case) -> Outcome:
+    """Run a case in this process, which has never held more memory than now."""
+    make_logs(case.root, case.logs_count)
+    options = StoreOptions(buffer=BufferOptions(bytes_max=case.budget))
+    with folder_of(LocalDisk(case.root)) as disk:
+        store = open_store(disk, Clocks(), case.logs_count, options)
+        source = fragments(case.rows_count, case.batch_rows, case.logs_count)
+        first = next(source)  # with it the pool of values is made, which is ours and not the store's
+        before = _status_bytes("VmRSS")
+        start = time.perf_counter()
+        with Pump(store, overlapped=True) as pump:
+            pump.put(first)
+            for fragment in source:
+                pump.put(fragment)
+            pump.finish()
+        return Outcome(_status_bytes("VmHWM") - before, time.perf_counter() - start)
+
+
+def _status_bytes(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text("ascii"), re.MULTILINE)
+    assert found is not None, f"the system does not tell {name}"
+    return int(found[1]) * 1024
