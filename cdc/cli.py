@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from cdc.commands import doctor, watch
 from cdc.mistake import Mistake
 from storage.errors import StorageError
 
@@ -170,6 +171,10 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     else:
         print_report(report)
     raise typer.Exit(WRONG if report.damage else DONE)
+
+
+app.add_typer(doctor.app)
+app.add_typer(watch.app)
 
 
 _UsageError: Final[Any] = typer.BadParameter.__base__

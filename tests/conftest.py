@@ -1,4 +1,4 @@
-"""What all tests share: the profiles of Hypothesis.
+"""What all tests share: the profiles of Hypothesis, real servers, and coroutines as tests.
 
 `HYPOTHESIS_PROFILE` chooses one: `default` is for every run, `thorough` for `make nemesis`.
 """
@@ -6,6 +6,8 @@
 import os
 
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.coroutines", "tests.postgres"]
 
 # No deadline and no complaint of slowness: a busy machine is not a fault of the code, and a test that hangs meets
 # pytest's timeout. The blob makes a failure of another machine repeatable with @reproduce_failure.

@@ -103,7 +103,7 @@ def commands_and_parameters() -> dict[str, set[str]]:
     return {name: set(filter(None, map(parameter_name, command.params))) for name, command in found.items()}
 
 
-def parameter_name(parameter: Any) -> str | None:  # noqa: ANN401 - typer keeps the classes to itself
+def parameter_name(parameter: Any) -> str | None:
     name: str = parameter.metavar if parameter.param_type_name == "argument" else parameter.opts[-1]
     return None if name == "--help" else name
 

@@ -18,7 +18,7 @@ MODULE_LINES_MAX = 400  # at 400 lines a module has a second subject
 FUNCTION_LINES_MAX = 70  # one screen
 TEST_FUNCTION_LINES_MAX = 100  # a scenario may take longer to tell
 
-PRINTERS = ("cdc/cli.py", "cdc/demo.py", "tests/bench/")
+PRINTERS = ("cdc/cli.py", "cdc/commands/", "cdc/demo.py", "tests/bench/")
 ENTRY_POINTS = {"cdc.cli"}  # started by name, see [project.scripts]
 
 Fault = tuple[int, str]

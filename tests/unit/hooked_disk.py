@@ -40,10 +40,10 @@ class _Hooked:
         self._hook = hook
         self._is_in_hook = False
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method of a disk
+    def __getattr__(self, name: str) -> Any:
         operation = getattr(self._disk, name)
 
-        def call(path: str, *arguments: Any) -> Any:  # noqa: ANN401 - as above
+        def call(path: str, *arguments: Any) -> Any:
             if not self._is_in_hook:
                 self._is_in_hook = True
                 try:

@@ -49,7 +49,7 @@ def write(*offsets: tuple[int, int], after: LogOffset | None = None) -> Callable
     """Append the rows of whole transactions, said to follow `after`, or else what the log has."""
     aligned = LogOffset(offsets[-1][0], offsets[-1][1] + 1)
 
-    def action(rig: Rig) -> Any:  # noqa: ANN401 - whatever the call returns
+    def action(rig: Rig) -> Any:
         start = rig.upper() if after is None else after
         return rig.store.append(1, rows(offsets), after=start, aligned=aligned)
 
@@ -67,7 +67,7 @@ BACKWARDS_CLAIM = write((20, 0), after=LogOffset(25, 0))
 TWICE_THE_SAME = write((20, 0), (20, 0))
 
 
-def ends_too_early(rig: Rig) -> Any:  # noqa: ANN401 - as above
+def ends_too_early(rig: Rig) -> Any:
     return rig.store.append(1, rows([(20, 0), (20, 2)]), after=rig.upper(), aligned=LogOffset(20, 1))
 
 

@@ -243,7 +243,7 @@ def test_rows_above_v_are_not_loaded() -> None:
     assert comparable(result) == ([LogOffset(1, 0)], LogOffset(1, 0), True, False)
 
 
-def _raise(error: Exception) -> list[pa.RecordBatch]:
+def _raise(error: Exception) -> LoadedRows:
     raise error
 
 

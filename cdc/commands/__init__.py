@@ -1,0 +1,1 @@
+"""The commands of `shapelog`, a module each; `cdc.cli` mounts them."""

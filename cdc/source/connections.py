@@ -1,0 +1,107 @@
+"""Connections to the server through psycopg, and the names that we give to its errors.
+
+Two kinds: one for SQL, and one that speaks the replication protocol (and SQL too, but simple queries only, so its
+statements carry their values as text). TLS and authentication are libpq's.
+"""
+
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg import AsyncClientCursor, AsyncConnection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import DictRow, dict_row
+
+from cdc.source.errors import (
+    AccessRefused,
+    ConnectionFault,
+    Refusal,
+    ServerStopping,
+    ServerUnfit,
+    SlotBusy,
+    SlotExists,
+    SlotLost,
+    SourceError,
+)
+from cdc.source.limits import CONNECT_SECONDS_MAX
+
+Connection = AsyncConnection[DictRow]
+
+SHOWN: Final = ("user", "host", "hostaddr", "port", "dbname", "service", "sslmode")
+"""What may be printed of a connection string; all else may be secret, or lead to a secret."""
+
+_KEEPALIVES: Final = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+
+_BY_STATE: Final[dict[str, type[SourceError]]] = {
+    "55006": SlotBusy,  # object_in_use
+    "57P01": ServerStopping,  # admin_shutdown; pg_terminate_backend says the same
+    "57P02": ServerStopping,  # crash_shutdown
+    "57P03": ServerStopping,  # cannot_connect_now
+    "53300": ConnectionFault,  # too_many_connections: it passes
+    "53400": ServerUnfit,  # configuration_limit_exceeded: no slot left
+    "42501": AccessRefused,  # insufficient_privilege
+    "3D000": AccessRefused,  # invalid_catalog_name
+    "42710": SlotExists,  # duplicate_object
+    "42704": SlotLost,  # undefined_object: of all that we name, only the slot can go
+    "55000": ServerUnfit,  # object_not_in_prerequisite_state: wal_level, or a slot that cannot be read
+}
+_BY_CLASS: Final[dict[str, type[SourceError]]] = {"08": ConnectionFault, "28": AccessRefused}
+
+
+async def connect_sql(conninfo: str, application: str) -> Connection:
+    """For queries: each statement is a transaction of its own."""
+    return await _connect(conninfo, application, {})
+
+
+async def connect_replication(conninfo: str, application: str) -> Connection:
+    """For the stream, and for the few statements that must run on the stream's own connection."""
+    # The server's name for text is taken as it is, in UTF-8, and dates as ISO: what is decoded must not depend on
+    # settings of the role or of the machine.
+    options = "-c client_encoding=UTF8 -c DateStyle=ISO -c IntervalStyle=postgres -c extra_float_digits=3"
+    given = conninfo_to_dict(conninfo).get("options")
+    return await _connect(
+        conninfo, application, {"replication": "database", "options": f"{given or ''} {options}".strip()}
+    )
+
+
+async def _connect(conninfo: str, application: str, more: dict[str, Any]) -> Connection:
+    try:
+        given = conninfo_to_dict(conninfo)
+        settings = {"connect_timeout": CONNECT_SECONDS_MAX, **_KEEPALIVES, **given, "application_name": application}
+        return await AsyncConnection.connect(
+            make_conninfo("", **{**settings, **more}),
+            autocommit=True,
+            row_factory=dict_row,
+            cursor_factory=AsyncClientCursor,
+        )
+    except psycopg.Error as error:
+        raise translate(error, server=printable(conninfo)) from None
+
+
+async def fetch(connection: Connection, query: LiteralString, *values: Any) -> list[DictRow]:
+    """All rows, with the server's errors named as ours."""
+    try:
+        cursor = await connection.execute(query, values or None)
+        return await cursor.fetchall() if cursor.description else []
+    except psycopg.Error as error:
+        raise translate(error) from None
+
+
+def translate(error: psycopg.Error, **facts: Any) -> SourceError:
+    """Our error for one of psycopg's; what has no SQLSTATE is the network's, or comes before a session exists."""
+    state = error.sqlstate
+    text = (error.diag.message_primary or str(error) or type(error).__name__).strip()
+    if state is None:
+        if isinstance(error, psycopg.OperationalError):
+            return ConnectionFault(text, **facts)
+        return Refusal(text, **facts)
+    kind = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or Refusal
+    return kind(text, sqlstate=state, **facts)
+
+
+def printable(conninfo: str) -> str:
+    """The connection string without anything secret."""
+    try:
+        known = conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError:
+        return "(not a connection string)"
+    return make_conninfo("", **{name: known[name] for name in SHOWN if known.get(name)})

@@ -1,0 +1,269 @@
+"""From a connection string to a stream that has started: one attempt, with everything checked on the way.
+
+    second connection -> lock -> publication -> stream's connection -> identity, verdict -> slot -> START_REPLICATION
+
+The second connection (`control`) has the lock, and lives as long as the stream: its loss is the first sign that the
+server shuts down, since Postgres ends ordinary sessions before it waits for its walsenders.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cdc.source.checks import START_UP, run_checks
+from cdc.source.connections import Connection, connect_replication, connect_sql, fetch
+from cdc.source.copy_both import CopyBoth, Framing, start_stream
+from cdc.source.errors import (
+    ConnectionFault,
+    NotPublished,
+    ServerUnfit,
+    SlotBusy,
+    SlotLost,
+    StandbyServer,
+    StreamRefused,
+)
+from cdc.source.facts import Level
+from cdc.source.holder_queries import session_of
+from cdc.source.holders import Holder
+from cdc.source.identity import (
+    AheadGap,
+    Fresh,
+    Known,
+    Lost,
+    OtherSystem,
+    OtherTimeline,
+    Proceed,
+    ServerState,
+    Unclaimed,
+    judge,
+    refusal,
+)
+from cdc.source.limits import (
+    CONNECT_SECONDS_MAX,
+    RECONNECT_SECONDS_MAX,
+    SHUTDOWN_SECONDS_MAX,
+    SLOT_CREATION_SECONDS_MAX,
+)
+from cdc.source.lsn import LSN_ZERO, Lsn, format_lsn
+from cdc.source.ownership import own_slot
+from cdc.source.publication import Mode, quote
+from cdc.source.publisher import Publisher
+from cdc.source.server_facts import read_facts
+from cdc.source.server_state import read_server_state
+from cdc.source.slot_commands import create_slot, read_slot
+
+log = logging.getLogger(__name__)
+
+APPLICATION_SLOT_CHARACTERS: Final = 40
+"""Of the slot's name in `application_name`, which Postgres cuts at 63 bytes; the instance must survive."""
+
+Waiting = Callable[[str, tuple[Holder, ...]], None]
+"""Told what is waited for and whom, whenever that changes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What a session is for."""
+
+    conninfo: str
+    slot: str
+    publication: str
+    mode: Mode = "managed"
+    tables: tuple[str, ...] = ()
+    """Published before the first connection streams; more can be published at any time."""
+    temporary: bool = False
+    """The slot ends with the connection: nothing is left behind, and nothing is kept either."""
+    adopt: bool = False
+    """Take over a slot that exists, though nothing of ours says that we made it."""
+    heartbeat_seconds: float | None = None
+    patience_seconds: float | None = None
+    """Give up when the server could not be reached for so long; None: never."""
+    reconnect_seconds: float = RECONNECT_SECONDS_MAX
+    shutdown_seconds: float = SHUTDOWN_SECONDS_MAX
+    slot_creation_seconds: float = SLOT_CREATION_SECONDS_MAX
+    full_identity: bool = True
+    framing: Framing = Framing.AUTO
+
+    @property
+    def plugin_options(self) -> dict[str, str]:
+        """What the output plugin is told to send."""
+        return {"proto_version": "1", "publication_names": quote(self.publication), "messages": "true"}
+
+    def start_command(self, start: Lsn) -> str:
+        """START_REPLICATION knows no parameters: all is text."""
+        options = ", ".join(f"{name} {_literal(value)}" for name, value in self.plugin_options.items())
+        return f"START_REPLICATION SLOT {quote(self.slot)} LOGICAL {format_lsn(start)} ({options})"
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a process knows of its own dealings with the slot, beside what it keeps on disk."""
+
+    application: str
+    checked: bool = False
+    """The server was found fit."""
+    made_slot: bool = False
+    """We saw that there was no such slot, and asked for it; the answer may be lost, but the slot is ours then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An attempt that succeeded."""
+
+    control: Connection
+    replication: Connection
+    stream: CopyBoth
+    state: ServerState
+    verdict: Proceed
+    start: Lsn
+    flushed: Lsn
+    """What the server may be told as flushed from the beginning: G, or nothing on another timeline."""
+    sender_timeout_seconds: float
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+async def open_attempt(
+    settings: Settings, known: Known | None, publisher: Publisher, claim: Claim, waiting: Waiting
+) -> Opened:
+    """Connect, check and start; whatever goes wrong, no connection stays open."""
+    opened: list[Connection] = []
+    try:
+        control = await connect_sql(settings.conninfo, claim.application)
+        opened.append(control)
+        await _refuse_standby(control)
+        if not claim.checked:
+            await _refuse_unfit(settings, control)
+            claim.checked = True
+        await own_slot(
+            control,
+            settings.slot,
+            claim.application,
+            lambda holder: waiting("the slot's owner", (holder,) if holder else ()),
+        )
+        replication = await connect_replication(settings.conninfo, claim.application)
+        opened.append(replication)
+        return await _start(settings, known, publisher, claim, control, replication, waiting)
+    except BaseException:
+        for connection in opened:
+            await connection.close()
+        raise
+
+
+def application_name(slot: str, instance: str) -> str:
+    """How our sessions are named on the server: the instance tells two processes apart."""
+    return f"shapelog {slot[:APPLICATION_SLOT_CHARACTERS]} {instance}"
+
+
+async def _refuse_standby(control: Connection) -> None:
+    """During a failover the standby may answer before it is promoted, and its slots are not yet what they will be."""
+    rows = await fetch(control, "SELECT pg_is_in_recovery() AS standby")
+    if rows[0]["standby"]:
+        raise StandbyServer("this server is a standby")
+
+
+async def _refuse_unfit(settings: Settings, control: Connection) -> None:
+    """The doctor's checks, once for a process."""
+    facts = await read_facts(
+        control, settings.slot, settings.publication, settings.tables, settings.mode, sample_seconds=0
+    )
+    for found in run_checks(facts):
+        if found.level is Level.FAULT and found.check in START_UP:
+            raise ServerUnfit(found.text, hint="Run " + " ".join(found.mend))
+        if found.level is Level.WARNING:
+            log.warning("%s: %s; %s", found.check, found.text, " ".join(found.mend))
+
+
+async def _start(
+    settings: Settings,
+    known: Known | None,
+    publisher: Publisher,
+    claim: Claim,
+    control: Connection,
+    replication: Connection,
+    waiting: Waiting,
+) -> Opened:
+    options = settings.plugin_options
+    if known is None:
+        # Before the slot: a slot that is older than its publication cannot be read.
+        await publisher.publish(control, settings.tables, full=settings.full_identity)
+    state = await read_server_state(control, replication, settings.slot, settings.publication, options)
+    verdict = judge(known, state, adopt=settings.adopt or claim.made_slot)
+    if isinstance(verdict, Unclaimed | Lost | AheadGap | OtherSystem):
+        raise refusal(verdict)
+    if state.identity.publication.oid is None:
+        raise NotPublished(
+            f"the publication {settings.publication!r} is gone, and the slot cannot be read without it",
+            hint="Who dropped it? Run `shapelog recover --resnapshot`: publication and slot are made anew.",
+        )
+    publisher.baseline = state.identity.publication
+    if isinstance(verdict, Fresh) and verdict.slot is None:
+        claim.made_slot = True
+        start = await create_slot(
+            control,
+            replication,
+            settings.slot,
+            temporary=settings.temporary,
+            waiting=lambda holders: waiting("transactions that are older than the slot", holders),
+            seconds_max=settings.slot_creation_seconds,
+        )
+        state = replace(state, slot=await read_slot(control, settings.slot))
+        flushed = start
+    elif isinstance(verdict, Fresh):
+        assert verdict.slot is not None, "the case above"
+        start = flushed = verdict.slot.confirmed_flush_lsn or LSN_ZERO
+    elif isinstance(verdict, OtherTimeline):
+        start, flushed = verdict.confirmed, LSN_ZERO
+    else:
+        assert known is not None, "without it the verdict is Fresh"
+        start, flushed = verdict.start, known.durable
+    rows = await fetch(replication, "SELECT setting::float8 AS ms FROM pg_settings WHERE name = 'wal_sender_timeout'")
+    stream = await _start_stream(settings, control, replication, start)
+    return Opened(control, replication, stream, state, verdict, start, flushed, rows[0]["ms"] / 1000)
+
+
+async def _start_stream(settings: Settings, control: Connection, replication: Connection, start: Lsn) -> CopyBoth:
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            return await start_stream(replication, settings.start_command(start), settings.framing)
+    except TimeoutError:
+        raise ConnectionFault("the server did not answer START_REPLICATION in time") from None
+    except StreamRefused as refused:
+        if refused.sqlstate == "55006":
+            raise await _busy(settings, control, refused.message) from None
+        raise stream_refusal(refused) from None
+
+
+async def _busy(settings: Settings, control: Connection, message: str) -> SlotBusy:
+    """Somebody streams: a dead connection of ours, which is ended, or somebody else, who is named.
+
+    The dead connection may even be another process's of ours: we have the lock, so it can be no living one.
+    """
+    slot = await read_slot(control, settings.slot)
+    if slot is None or slot.active_pid is None:
+        return SlotBusy(message)
+    holder = await session_of(control, slot.active_pid)
+    ours = holder is not None and holder.application.startswith(application_name(settings.slot, ""))
+    if ours:
+        await fetch(control, "SELECT pg_terminate_backend(%s)", slot.active_pid)
+    return SlotBusy(f"{message}: {holder or 'it just ended'}")
+
+
+def stream_refusal(ended: ConnectionFault) -> Exception:
+    """Our name for the reason why a stream ended or did not start; what asking again cannot mend is a refusal."""
+    match ended.facts.get("sqlstate"):
+        case "55000":  # object_not_in_prerequisite_state: the slot was invalidated
+            return SlotLost(ended.message)
+        case "42704":  # undefined_object: the slot was there a moment ago, so it is the publication
+            return NotPublished(
+                ended.message,
+                hint="The slot needs the publication that was there when the changes were made; after it was dropped, "
+                "even if it was made again, run `shapelog recover --resnapshot`.",
+            )
+        case _:
+            return ended
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

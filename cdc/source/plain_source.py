@@ -1,0 +1,121 @@
+"""Frames straight from a socket: the kernel writes into our buffer, and the frames are found there.
+
+Invariants:
+    a buffer is here, or in one batch: never both
+    a message larger than the buffer gets a larger one, for as long as it takes
+    the server's own words win over what the socket says about the end: they may come in the same moment
+"""
+
+import socket
+import threading
+
+import numpy as np
+
+from cdc.source.errors import ProtocolError, StreamEnded
+from cdc.source.framing import Message, find_messages
+from cdc.source.limits import BATCH_BYTES
+from cdc.source.numbers import Bytes
+from cdc.source.walsender import CopyBatch
+
+_IGNORED = frozenset("NSA")
+"""Notices, changed parameters and notifications may come at any time, and mean nothing to a stream."""
+
+
+class PlainSource:
+    """`stream_reader.Source` over a bare socket on which a stream has started."""
+
+    def __init__(self, connected: socket.socket, received: bytes, message_bytes_max: int) -> None:
+        self._socket = connected
+        self._message_bytes_max = message_bytes_max
+        self._buffer = np.empty(max(BATCH_BYTES, len(received)), np.uint8)
+        self._buffer[: len(received)] = np.frombuffer(received, np.uint8)
+        self._filled = len(received)
+        self._words: StreamEnded | None = None
+        self._lost: StreamEnded | None = None
+        self._free_lock = threading.Lock()
+        self._free: list[Bytes] = []
+
+    @property
+    def descriptor(self) -> int:
+        """The socket, to wait for."""
+        return self._socket.fileno()
+
+    @property
+    def piece(self) -> int:
+        """A read of so many bytes may have left some in the socket."""
+        return BATCH_BYTES
+
+    @property
+    def size(self) -> int:
+        """Bytes received and not taken yet."""
+        return self._filled
+
+    @property
+    def ended(self) -> StreamEnded | None:
+        """Why there will be no more, once all whole frames are taken."""
+        return self._words or self._lost
+
+    def receive(self) -> int:
+        """Read what there is, up to the end of the buffer; how many bytes there were."""
+        if self._filled == len(self._buffer):
+            return 0
+        try:
+            size = self._socket.recv_into(self._buffer.data[self._filled :])
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._lost = self._lost or StreamEnded(f"the connection broke: {error.strerror or error}", sqlstate=None)
+            return 0
+        if size == 0:
+            self._lost = self._lost or StreamEnded("the server closed the connection", sqlstate=None)
+        self._filled += size
+        return size
+
+    def take(self) -> CopyBatch:
+        """The whole frames, if any."""
+        found = find_messages(self._buffer, 0, self._filled, self._message_bytes_max)
+        for message in found.others:
+            self._words = self._words or _last_words(message)
+        batch = CopyBatch(self._buffer, found.starts, found.ends)
+        self._renew_buffer(found.consumed, found.wanted, is_lent=len(batch) > 0)
+        return batch
+
+    def give_back(self, batch: CopyBatch) -> None:
+        """Nobody uses the batch any more: its buffer serves again, unless it is one of the large ones."""
+        if len(batch.buffer) == BATCH_BYTES:
+            with self._free_lock:
+                self._free.append(batch.buffer)
+
+    def _renew_buffer(self, consumed: int, wanted: int, *, is_lent: bool) -> None:
+        """What is not framed yet goes to the front of a buffer that is ours and can hold its message."""
+        pending = self._buffer[consumed : self._filled]
+        capacity = max(BATCH_BYTES, wanted)
+        if is_lent or len(self._buffer) != capacity:
+            with self._free_lock:
+                recycled = self._free.pop() if self._free and capacity == BATCH_BYTES else None
+            self._buffer = np.empty(capacity, np.uint8) if recycled is None else recycled
+            self._buffer[: len(pending)] = pending
+        elif consumed:
+            self._buffer[: len(pending)] = pending.copy()
+        self._filled = len(pending)
+
+
+def read_error(body: bytes) -> tuple[str, str | None]:
+    """The server's sentence and its SQLSTATE."""
+    parts = body.decode(errors="replace").split("\0")
+    fields = {part[0]: part[1:] for part in parts if part}
+    return fields.get("M", "no reason given"), fields.get("C")
+
+
+def _last_words(message: Message) -> StreamEnded | None:
+    """Why the server ends the stream, if that is what the message says."""
+    match message.tag:
+        case "E":
+            sentence, sqlstate = read_error(message.body)
+            return StreamEnded(sentence, sqlstate=sqlstate)
+        case "c" | "C" | "Z":
+            return StreamEnded("the server ended the stream", sqlstate=None)
+        case tag if tag in _IGNORED:
+            return None
+        case tag:
+            raise ProtocolError("the stream has a message of an unknown kind", tag=tag)

@@ -1,0 +1,236 @@
+"""What a publication must be for the tables that are followed, and the statements that make it so. Pure.
+
+Two modes. Managed: we own the publication, add and remove tables, and set replica identities. Manual: we change
+nothing; where something is missing, the statements are printed and the start is refused.
+
+`publish_via_partition_root` stays false: otherwise Postgres sends nothing for the truncate of one partition. So the
+stream speaks of leaves, and the root of each is looked up here.
+
+Invariants:
+    a plan's statements, run in order, leave nothing to plan for the same tables
+    two states are equal iff nothing was altered between them: rows' oids and xmins change with every alteration
+    no statement comes from a plan in manual mode
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+Mode = Literal["managed", "manual"]
+
+ROW_ACTIONS: Final = ("insert", "update", "delete", "truncate")
+SCHEMAS_SINCE: Final = 150_000
+GENERATED_SINCE: Final = 180_000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A table's row, or a schema's, in the publication: its oid and xmin change when somebody alters it."""
+
+    oid: int
+    xmin: int
+    name: str
+    row_filter: str | None = None
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationState:
+    """A publication as the catalog has it; `oid` is None where there is none."""
+
+    name: str
+    oid: int | None = None
+    xmin: int = 0
+    owner: str = ""
+    all_tables: bool = False
+    via_root: bool = False
+    actions: tuple[str, ...] = ROW_ACTIONS
+    generated: str = ""
+    """`publish_generated_columns` of Postgres 18: n(one) or s(tored)."""
+    tables: Mapping[int, Member] = field(default_factory=dict)
+    schemas: Mapping[int, Member] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as the catalog has it."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    """`pg_class.relkind`: r(elation), p(artitioned), and those that cannot be followed."""
+    persistence: str
+    replica_identity: str
+    has_key: bool
+    root: int
+    """The topmost table of its partitions; itself if it is none."""
+    schema_oid: int = 0
+    generated_columns: tuple[str, ...] = ()
+    toastable_columns: tuple[str, ...] = ()
+    """Columns whose values may be stored out of line, and are then not sent when they did not change."""
+    row_security: bool = False
+
+    @property
+    def can_identify(self) -> bool:
+        """Whether UPDATE and DELETE may be published: without an identity, publishing makes them fail."""
+        return self.replica_identity in "fi" or (self.replica_identity == "d" and self.has_key)
+
+    @property
+    def sql(self) -> str:
+        """The name as SQL has it."""
+        return f"{quote(self.schema)}.{quote(self.name)}"
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationChange:
+    """What somebody altered; `table` is None where it concerns all."""
+
+    table: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement of a plan."""
+
+    sql: str
+    table: int | None
+    """Whose lock it needs; None if that of no table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that no statement mends."""
+
+    table: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done before tables can be followed."""
+
+    steps: tuple[Step, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+def quote(name: str) -> str:
+    """An identifier as SQL has it, quoted always: keywords and capitals need no thought then."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def plan(
+    state: PublicationState,
+    wanted: Iterable[TableState],
+    leaves: Mapping[int, tuple[TableState, ...]],
+    version: int,
+    *,
+    full: bool = True,
+) -> Plan:
+    """What is missing for following these tables. `leaves` has the leaf partitions of each partitioned one."""
+    tables = list(wanted)
+    faults = [fault for table in tables if (fault := unfit(table))]
+    faults += _faults_of(state, tables)
+    steps = [Step(sql, None) for sql in _publication_steps(state, version)]
+    for table in tables:
+        steps += [
+            Step(f"ALTER TABLE {part.sql} REPLICA IDENTITY FULL;", part.oid)
+            for part in (table, *leaves.get(table.oid, ()))
+            # The identity of a partitioned table itself is never used: its partitions each have their own.
+            if part.kind == "r" and part.replica_identity != "f" and (full or not part.can_identify)
+        ]
+        if not is_published(state, table):
+            steps.append(Step(f"ALTER PUBLICATION {quote(state.name)} ADD TABLE {table.sql};", table.oid))
+    return Plan(tuple(steps), tuple(faults))
+
+
+def is_published(state: PublicationState, table: TableState) -> bool:
+    """Whether the publication has the table, by itself or through its root, its schema, or as all tables."""
+    return (
+        state.all_tables or table.oid in state.tables or table.root in state.tables or table.schema_oid in state.schemas
+    )
+
+
+def unfit(table: TableState) -> Fault | None:
+    """Why a table cannot be followed at all."""
+    kinds = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "t": "a TOAST table"}
+    if table.kind not in "rp":
+        return Fault(str(table), f"it is {kinds.get(table.kind, 'no table')}, which writes no logical changes")
+    if table.persistence != "p":
+        return Fault(str(table), "it is unlogged or temporary, and so in no WAL")
+    return None
+
+
+def _publication_steps(state: PublicationState, version: int) -> Iterable[str]:
+    options = [f"publish = '{', '.join(ROW_ACTIONS)}'", "publish_via_partition_root = false"]
+    if version >= GENERATED_SINCE:
+        options.append("publish_generated_columns = stored")
+    if state.oid is None:
+        yield f"CREATE PUBLICATION {quote(state.name)} WITH ({', '.join(options)});"
+        return
+    wrong = [
+        option
+        for option, is_wrong in zip(
+            options,
+            (set(state.actions) != set(ROW_ACTIONS), state.via_root, state.generated == "n"),
+            strict=False,  # the last one only where the server has it
+        )
+        if is_wrong
+    ]
+    if wrong:
+        yield f"ALTER PUBLICATION {quote(state.name)} SET ({', '.join(wrong)});"
+
+
+def _faults_of(state: PublicationState, tables: list[TableState]) -> Iterable[Fault]:
+    for table in tables:
+        member = state.tables.get(table.oid) or state.tables.get(table.root)
+        if member is None:
+            continue
+        if member.row_filter is not None:
+            # An UPDATE across the filter arrives as INSERT or DELETE, and a TRUNCATE without regard to it.
+            yield Fault(str(table), "the publication filters its rows; shapes filter for themselves")
+        if member.columns is not None:
+            yield Fault(str(table), "the publication leaves out columns; shapes choose for themselves")
+
+
+def changes_between(then: PublicationState, now: PublicationState) -> tuple[PublicationChange, ...]:
+    """What was altered between two looks, by whomever."""
+    if now.oid is None:
+        return (PublicationChange(None, f"the publication {now.name!r} is gone"),)
+    if then.oid != now.oid:
+        return (PublicationChange(None, f"the publication {now.name!r} was made anew"),)
+    found = []
+    if (then.name, then.xmin) != (now.name, now.xmin):
+        found.append(PublicationChange(None, f"the publication {now.name!r} itself was altered"))
+    found += _member_changes(then.schemas, now.schemas, "the schema", whole=True)
+    found += _member_changes(then.tables, now.tables, "the table", whole=False)
+    return tuple(found)
+
+
+def _member_changes(
+    then: Mapping[int, Member], now: Mapping[int, Member], what: str, *, whole: bool
+) -> Iterable[PublicationChange]:
+    for oid in sorted(then.keys() | now.keys()):
+        before, after = then.get(oid), now.get(oid)
+        if before == after:
+            continue
+        if after is None:
+            verb = "was taken out of the publication"
+        elif before is None:
+            verb = "was added to the publication"
+        elif (before.oid, before.xmin) == (after.oid, after.xmin):
+            continue  # only the name is another: a rename leaves the publication as it was
+        else:
+            verb = "was taken out and added again, or its filter or columns were altered"
+        member = after or before
+        assert member is not None, "an oid of one of the two mappings"
+        yield PublicationChange(None if whole else oid, f"{what} {member.name} {verb}")
+
+
+def leaves_to_roots(tables: Iterable[TableState]) -> dict[int, int]:
+    """For each partition, the table that its changes belong to."""
+    return {table.oid: table.root for table in tables if table.root != table.oid}

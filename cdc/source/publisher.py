@@ -1,0 +1,210 @@
+"""Makes a publication what the followed tables need, with locks that are asked for shortly, and waits for writers.
+
+A transaction that wrote to a table before and after it was published is sent by halves. So a table counts as
+published only when the transactions that might be such have ended.
+
+Invariants:
+    a lock is waited for at most LOCK_TIMEOUT_SECONDS at a time: whoever comes behind us waits no longer than that
+    `baseline` is the publication as we last left or saw it; what differs from it was done by somebody else
+    in manual mode no statement here alters anything
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import psycopg
+import tenacity
+
+from cdc.source.catalog import find_tables, read_leaves, read_publication, read_tables
+from cdc.source.connections import Connection, translate
+from cdc.source.errors import CannotPublish, NotPublished, TableBusy
+from cdc.source.holder_queries import writers_of
+from cdc.source.holders import Holder
+from cdc.source.limits import (
+    LOCK_RETRIES_SECONDS_MAX,
+    LOCK_RETRY_SECONDS_MAX,
+    LOCK_RETRY_SECONDS_MIN,
+    LOCK_TIMEOUT_SECONDS,
+    POLL_SECONDS,
+    PUBLICATION_GRACE_SECONDS,
+    WRITERS_SECONDS_MAX,
+)
+from cdc.source.publication import (
+    Mode,
+    Plan,
+    PublicationChange,
+    PublicationState,
+    Step,
+    TableState,
+    changes_between,
+    plan,
+    quote,
+)
+
+Waiting = Callable[[str, tuple[Holder, ...]], None]
+"""Told what is waited for and whom, whenever that changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Tables that are published, whose earlier writers have ended."""
+
+    state: PublicationState
+    tables: Mapping[str, TableState]
+    leaves: Mapping[int, tuple[TableState, ...]]
+    changes: tuple[PublicationChange, ...]
+    """What somebody else had altered before."""
+
+
+class Publisher:
+    """The one publication of a slot."""
+
+    def __init__(
+        self,
+        name: str,
+        mode: Mode,
+        *,
+        waiting: Waiting | None = None,
+        lock_seconds_max: float = LOCK_RETRIES_SECONDS_MAX,
+    ) -> None:
+        self.name = name
+        self.mode = mode
+        self.baseline: PublicationState | None = None
+        self._waiting = waiting or (lambda _what, _holders: None)
+        self._lock_seconds_max = lock_seconds_max
+        self._settled: set[int] = set()
+        self._unused_since: dict[int, float] = {}
+        self._turn = asyncio.Lock()  # a look between our ALTER and the new baseline would take it for somebody else's
+
+    async def ensure_publication(self, connection: Connection) -> PublicationState:
+        """Make the publication, empty, if it is not there: a slot must not begin before its publication."""
+        published = await self.publish(connection, [])
+        return published.state
+
+    async def publish(self, connection: Connection, names: Iterable[str], *, full: bool = True) -> Published:
+        """See to it that these tables are published from now on, whole."""
+        async with self._turn:
+            before = await read_publication(connection, self.name)
+            changes = self._compare(before)
+            tables = await _tables_by_name(connection, names)
+            leaves = {table.oid: await read_leaves(connection, table.oid) for table in tables.values()}
+            todo = plan(before, tables.values(), leaves, connection.info.server_version, full=full)
+            self._refuse_what_cannot_be(todo)
+            for step in todo.steps:
+                await self._run(connection, step)
+            self.baseline = await read_publication(connection, self.name)
+        parts = {part.oid for table in tables.values() for part in (table, *leaves[table.oid])}
+        await self.wait_for_writers(connection, parts - self._settled)
+        self._settled |= parts
+        for oid in parts:
+            self._unused_since.pop(oid, None)
+        return Published(self.baseline, tables, leaves, changes)
+
+    async def changes(self, connection: Connection) -> tuple[PublicationChange, ...]:
+        """What somebody else altered since the last look."""
+        async with self._turn:
+            now = await read_publication(connection, self.name)
+            found = self._compare(now)
+            self.baseline = now
+            return found
+
+    async def release(self, connection: Connection, oids: Iterable[int], now: float) -> tuple[int, ...]:
+        """Tables that nobody follows any more: those that were so for the grace time leave the publication."""
+        for oid in oids:
+            self._unused_since.setdefault(oid, now)
+        if self.mode == "manual":
+            return ()
+        due = [oid for oid, since in self._unused_since.items() if now - since >= PUBLICATION_GRACE_SECONDS]
+        async with self._turn:
+            state = await read_publication(connection, self.name)
+            tables = await read_tables(connection, [oid for oid in due if oid in state.tables])
+            for table in tables.values():
+                await self._run(
+                    connection, Step(f"ALTER PUBLICATION {quote(self.name)} DROP TABLE {table.sql};", table.oid)
+                )
+            self.baseline = await read_publication(connection, self.name)
+        for oid in due:
+            self._unused_since.pop(oid)
+            self._settled.discard(oid)
+        return tuple(due)
+
+    async def wait_for_writers(
+        self, connection: Connection, oids: Iterable[int], seconds_max: float = WRITERS_SECONDS_MAX
+    ) -> None:
+        """Wait for the transactions that may have written to the tables by now; later ones do not count."""
+        tables = list(oids)
+        if not tables:
+            return
+        present = await writers_of(connection, tables)
+        shown: set[str] = set()
+        end = asyncio.get_running_loop().time() + seconds_max
+        while present:
+            if present.keys() != shown:
+                shown = set(present)
+                self._waiting("writers of a table that is newly published", tuple(present.values()))
+            if asyncio.get_running_loop().time() > end:
+                raise TableBusy(
+                    f"writers of the table did not end within {seconds_max:g} s: " + _list(present.values()),
+                    hint=" ".join(holder.mend for holder in present.values()),
+                )
+            await asyncio.sleep(POLL_SECONDS)
+            still = await writers_of(connection, tables)
+            present = {number: still[number] for number in present if number in still}
+
+    def _compare(self, now: PublicationState) -> tuple[PublicationChange, ...]:
+        return () if self.baseline is None else changes_between(self.baseline, now)
+
+    def _refuse_what_cannot_be(self, todo: Plan) -> None:
+        if todo.faults:
+            raise CannotPublish("; ".join(f"{fault.table}: {fault.text}" for fault in todo.faults))
+        if todo.steps and self.mode == "manual":
+            raise NotPublished(
+                f"the publication {self.name!r} is not ready, and in manual mode we alter nothing; run\n"
+                + "\n".join(step.sql for step in todo.steps)
+                + "\n"
+            )
+
+    async def _run(self, connection: Connection, step: Step) -> None:
+        """Run a statement that may need a table's lock, again and again until it was to be had."""
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(psycopg.errors.LockNotAvailable),
+            wait=tenacity.wait_random_exponential(LOCK_RETRY_SECONDS_MIN, LOCK_RETRY_SECONDS_MAX),
+            stop=tenacity.stop_after_delay(self._lock_seconds_max),
+        )
+        holders: tuple[Holder, ...] = ()
+        try:
+            async for attempt in attempts:
+                with attempt:
+                    try:
+                        await _run_once(connection, step.sql)
+                    except psycopg.errors.LockNotAvailable:
+                        if step.table is not None:
+                            holders = tuple((await writers_of(connection, [step.table])).values())
+                        self._waiting(step.sql, holders)
+                        raise
+        except tenacity.RetryError:
+            raise TableBusy(
+                f"no lock within {self._lock_seconds_max:g} s for {step.sql} The table is used by "
+                + (_list(holders) or "short transactions without a pause between them")
+            ) from None
+        except psycopg.Error as error:
+            raise translate(error, statement=step.sql) from None
+
+
+async def _run_once(connection: Connection, statement: str) -> None:
+    async with connection.transaction():
+        await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS * 1000:.0f}ms'".encode())
+        await connection.execute(statement.encode())
+
+
+async def _tables_by_name(connection: Connection, names: Iterable[str]) -> dict[str, TableState]:
+    found = await find_tables(connection, names)
+    unknown = [name for name, table in found.items() if table is None]
+    if unknown:
+        raise CannotPublish(f"no such table: {', '.join(unknown)}", hint="Check the name, and quote it as in SQL.")
+    return {name: table for name, table in found.items() if table is not None}
+
+
+def _list(holders: Iterable[Holder]) -> str:
+    return "; ".join(map(str, holders))

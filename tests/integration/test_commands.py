@@ -1,0 +1,157 @@
+"""The commands, as a person starts them: against real servers, with their exit status."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import orjson
+
+from tests.postgres import Database
+from tests.waiting import until
+
+SECONDS = 40
+
+
+def shapelog(*arguments: str, database: Database, **more: str) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"DATABASE_URL": database.conninfo(), "COLUMNS": "200"} | more
+    command = [sys.executable, "-c", "from cdc.cli import main; main()", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+@contextmanager
+def watching(database: Database, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
+    """A watch that has begun; its first lines are read."""
+    environment = os.environ | {"DATABASE_URL": database.conninfo()}
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from cdc.cli import main; main()", "watch", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if line.startswith("watching from"):
+                    break
+                assert not line.startswith("shapelog:"), line
+            yield process
+        finally:
+            process.kill()
+
+
+def left_behind(database: Database) -> list[str]:
+    return [*database.slots(), *(row[0] for row in database.execute("SELECT pubname::text FROM pg_publication"))]
+
+
+def test_watch_prints_changes_and_leaves_nothing(database: Database) -> None:
+    database.execute("CREATE TABLE t (i int PRIMARY KEY, text text)")
+    with watching(database, "t", "--count", "4") as process:
+        database.execute(
+            "INSERT INTO t VALUES (1, 'one'), (2, NULL)",
+            "UPDATE t SET text = 'two' WHERE i = 2",
+            "DELETE FROM t WHERE i = 1",
+        )
+        out, _ = process.communicate(timeout=SECONDS)
+    rows = [line.split("  ", 2)[2] for line in out.splitlines()]
+    assert [row.split() for row in rows] == [
+        ["insert", "public.t", "i='1'", "text='one'"],
+        ["insert", "public.t", "i='2'", "text=NULL"],
+        ["update", "public.t", "i='2'", "text='two'"],
+        ["delete", "public.t", "i='1'"],
+    ]
+    assert process.returncode == 0
+    until(lambda: not left_behind(database), "slot and publication to be gone")
+
+
+def test_watch_prints_json_lines_until_it_is_interrupted(database: Database) -> None:
+    database.execute("CREATE TABLE t (i int PRIMARY KEY, big text)", "ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
+    with watching(database, "--json") as process:
+        database.execute("INSERT INTO t VALUES (1, repeat('x', 10000))", "UPDATE t SET i = 2", "TRUNCATE t")
+        assert process.stdout is not None
+        insert, update, truncate = (orjson.loads(process.stdout.readline()) for _ in range(3))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) in (0, 130)
+    assert insert["new"] == {"i": "1", "big": "x" * 10000}
+    assert (update["new"], update["old"]["i"], update["not_sent"]) == ({"i": "2"}, "1", ["big"])
+    assert (truncate["kind"], truncate["new"], truncate["table"]) == ("truncate", None, "public.t")
+    assert insert["tx"] < update["tx"] < truncate["tx"]
+    until(lambda: not left_behind(database), "slot and publication to be gone")
+
+
+def test_watch_sweeps_up_after_one_that_was_killed(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    with watching(newest_database) as process:
+        process.kill()
+        process.wait(SECONDS)
+    until(lambda: not newest_database.slots(), "the temporary slot to end with its connection")
+    assert left_behind(newest_database), "the publication of the killed one"
+    with watching(newest_database, "--count", "1") as process:
+        newest_database.execute("INSERT INTO t VALUES (1)")
+        process.communicate(timeout=SECONDS)
+    until(lambda: not left_behind(newest_database), "both publications to be gone")
+
+
+def test_watch_alters_no_table(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE keyless (i int)", "CREATE TABLE keyed (i int PRIMARY KEY)")
+    refused = shapelog("watch", "keyless", database=newest_database)
+    assert refused.returncode == 2
+    assert 'ALTER TABLE "public"."keyless" REPLICA IDENTITY FULL;' in refused.stderr
+    with watching(newest_database):
+        newest_database.execute("INSERT INTO keyless VALUES (1)", "UPDATE keyless SET i = 2", "DELETE FROM keyless")
+
+
+def test_a_mistake_is_a_message_and_no_traceback(newest_database: Database) -> None:
+    for arguments in (["watch", "nowhere"], ["watch", "--publication", "none"]):
+        failed = shapelog(*arguments, database=newest_database)
+        assert failed.returncode == 2
+        assert failed.stderr.startswith("shapelog: [")
+        assert "Traceback" not in failed.stderr
+    for url in ("postgresql://nobody:s3cret@127.0.0.1:1/db", "this is no url"):
+        failed = shapelog("doctor", "--database", url, database=newest_database)
+        assert failed.returncode == 2
+        assert "Traceback" not in failed.stderr
+        assert "s3cret" not in failed.stderr
+
+
+def test_the_doctor_is_content_with_a_fit_server(database: Database) -> None:
+    database.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    seen = shapelog("doctor", "t", "--json", database=database)
+    report = orjson.loads(seen.stdout)
+    assert report["fit"], report
+    assert seen.returncode == 0
+    assert left_behind(database) == [], "it changes nothing"
+
+
+def test_what_the_doctor_prints_for_a_poor_role_mends_it(database: Database) -> None:
+    """Its statements are run as they are printed, until it finds nothing more."""
+    role = f"poor_{database.name}"
+    with database.connect() as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN".encode())
+        try:
+            admin.execute("CREATE TABLE t (i int)")
+            arguments = ["doctor", "t", "--json", "--manual"]
+            before = shapelog(*arguments, database=database, DATABASE_URL=database.conninfo(user=role))
+            assert before.returncode == 1
+            statements = [line for found in orjson.loads(before.stdout)["findings"] for line in found["mend"]]
+            assert any("REPLICATION" in statement for statement in statements)
+            for statement in statements:
+                admin.execute(statement.encode())
+            after = shapelog(*arguments, database=database, DATABASE_URL=database.conninfo(user=role))
+            assert orjson.loads(after.stdout)["fit"], after.stdout
+            assert after.returncode == 0
+        finally:
+            admin.execute(f"DROP OWNED BY {role}".encode())
+            admin.execute(f"DROP ROLE {role}".encode())
+
+
+def test_the_doctor_speaks_to_people_too(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (i int)")
+    seen = shapelog("doctor", "t", "--manual", database=newest_database)
+    assert seen.returncode == 1
+    assert 'ALTER TABLE "public"."t" REPLICA IDENTITY FULL;' in seen.stdout
+    assert "not fit to be followed yet" in seen.stdout
