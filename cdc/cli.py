@@ -11,8 +11,10 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from cdc.commands import doctor, watch
+from cdc.commands.doctor import doctor
+from cdc.commands.watch import watch
 from cdc.mistake import Mistake
+from cdc.source.errors import SourceError
 from storage.errors import StorageError
 
 DONE: Final = 0
@@ -173,8 +175,8 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     raise typer.Exit(WRONG if report.damage else DONE)
 
 
-app.add_typer(doctor.app)
-app.add_typer(watch.app)
+app.command()(doctor)
+app.command()(watch)
 
 
 _UsageError: Final[Any] = typer.BadParameter.__base__
@@ -193,7 +195,7 @@ def _status(arguments: Sequence[str] | None) -> int:
         command = "shapelog" if error.ctx is None else error.ctx.command_path
         _complain(f"{error.format_message()} (see {command} --help)")
         return REFUSED
-    except (Mistake, StorageError) as error:
+    except (Mistake, SourceError, StorageError) as error:
         _complain(str(error))
         return REFUSED
     except (KeyboardInterrupt, typer.Abort):

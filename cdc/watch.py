@@ -15,7 +15,7 @@ import typer
 
 from cdc.source.attempt import Arrived, Connected, Delivery, Stopping
 from cdc.source.catalog import find_tables, list_tables
-from cdc.source.connections import Connection, connect_sql, fetch
+from cdc.source.connections import Connection, connect_once, fetch
 from cdc.source.errors import CannotPublish
 from cdc.source.fragments import Changes, Fragment, KeepAlive, Kind
 from cdc.source.handshake import Settings
@@ -85,7 +85,7 @@ async def _publication(request: Request, name: str) -> AsyncIterator[Settings]:
     if request.publication is not None:
         yield settings
         return
-    control = await connect_sql(request.conninfo, "shapelog watch")
+    control = await connect_once(request.conninfo, "shapelog watch")
     try:
         await _sweep(control)
         tables = await _choose(control, request.tables)

@@ -6,7 +6,7 @@ never the newest ones, and none with rows that a lease holds. A log without key 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
@@ -25,7 +25,7 @@ from storage.parts import encode_batches
 from storage.replaced_file import write_whole
 from storage.rows import combine, offset_at, wire_sizes
 from storage.scan import read_batches
-from storage.segments import LogFiles, Segment, remove_strays
+from storage.segments import LogFiles, Segment, remove_files, strays
 from storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -48,18 +48,25 @@ def compact(store: Store, log: int, *, now: int, options: CompactionOptions | No
         files, facts = opened.files, opened.facts
         if not facts.key_columns:
             return None
-        held = leases.held_from(disk, log, now=now)
         with named_faults(layout.log_folder(log), log=log):
-            chosen = _choose(disk, files, opened.state.durable, held, options)
+            chosen = _choose(disk, files, opened.state.durable, leases.held_from(disk, log, now=now), options)
             # Before another file is made: two of them that cover some of the same rows would be two truths.
-            remove_strays(disk, log, files.segments)
-            compacted = _write(disk, chosen, facts, options) if chosen else None
+            with store.lock:
+                gone = strays(disk, files)
+            remove_files(disk, gone)
+
+            def is_free() -> bool:
+                held = leases.held_from(disk, log, now=now)
+                return held is None or chosen[-1].last <= held
+
+            compacted = _write(disk, chosen, facts, options, is_free) if chosen else None
             if compacted is None:
                 return None
             with store.lock:
                 store.log(log)  # raises if it was removed meanwhile
                 files.segments[: len(chosen)] = [compacted]
-            remove_strays(disk, log, files.segments)
+                gone = strays(disk, files)
+            remove_files(disk, gone)
     before, after = sum(segment.size for segment in chosen), compacted.size
     logger.info("log %d: compacted %d segments, %d to %d bytes", log, len(chosen), before, after)
     return compacted
@@ -105,7 +112,9 @@ def _choose(
     return [] if only_one_again else chosen
 
 
-def _write(disk: Disk, chosen: Sequence[Segment], facts: LogFacts, options: CompactionOptions) -> Segment | None:
+def _write(
+    disk: Disk, chosen: Sequence[Segment], facts: LogFacts, options: CompactionOptions, is_free: Callable[[], bool]
+) -> Segment | None:
     runs = list(_runs(disk, chosen))
     folded = [fold_updates(run.batches, facts.key_columns) for run in runs]
     if len(chosen) == 1 and not any(one.ledger.num_rows for one in folded):
@@ -123,8 +132,11 @@ def _write(disk: Disk, chosen: Sequence[Segment], facts: LogFacts, options: Comp
     pairs = [(run.after_gap, one) for run, one in zip(runs, folded, strict=True)]
     name = SegmentName(chosen[0].first, chosen[-1].last, 1 + max(segment.name.generation for segment in chosen))
     path = segment_path(facts.log, name)
+    refs = write_whole(disk, path, list(_blocks(head, pairs, ledger, options.block_bytes)), is_free)
+    if refs is None:
+        return None  # somebody took a lease meanwhile
     segment = Segment(name, path, loaded=True, closed=True)
-    segment.add(write_whole(disk, path, list(_blocks(head, pairs, ledger, options.block_bytes))))
+    segment.add(refs)
     return segment
 
 

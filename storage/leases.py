@@ -8,9 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
-
-from storage import layout
+from storage import layout, small_file
 from storage.disk import Disk
 from storage.errors import InvalidLease, InvalidOffset, UnknownFormat, UnknownLog, from_os_error, named_faults
 from storage.limits import LEASE_SECONDS_MAX
@@ -42,18 +40,11 @@ def take_lease(disk: Disk, lease: Lease, *, now: int) -> None:
             f"a lease ends in the future, and after at most {LEASE_SECONDS_MAX:.0f} s", found=lease.expires_at
         )
     path = layout.lease_path(lease.log, lease.reader)
-    data = orjson.dumps({"format": FORMAT, "offset": str(lease.offset), "expires_at": lease.expires_at})
-    temporary = path + layout.TEMPORARY_SUFFIX
     try:
         if not disk.exists(layout.log_facts(lease.log)):
             raise UnknownLog(f"there is no log {lease.log}")
-        if disk.exists(temporary):
-            disk.remove(temporary)
-        disk.create(temporary)
-        disk.append(temporary, [data])
-        disk.sync(temporary)
-        disk.rename(temporary, path)
-        disk.sync_folder(layout.log_folder(lease.log))
+        facts = {"format": FORMAT, "offset": str(lease.offset), "expires_at": lease.expires_at}
+        small_file.write(disk, path, facts)
     except OSError as error:
         raise from_os_error(error, path) from None
 
@@ -86,7 +77,7 @@ def _read(disk: Disk, log: int, reader: str) -> Lease | None:
     """A lease; None if it was given back meanwhile."""
     path = layout.lease_path(log, reader)
     try:
-        facts = orjson.loads(disk.read(path, 0, disk.size(path)))
+        facts = small_file.decode(disk.read(path, 0, disk.size(path)), path)
         if facts["format"] != FORMAT:
             raise UnknownFormat(f"the lease has format {facts['format']}, this program reads {FORMAT}", path=path)
         return Lease(log, reader, LogOffset.parse(facts["offset"]), int(facts["expires_at"]))

@@ -3,9 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-import orjson
-
-from storage import layout
+from storage import layout, small_file
 from storage.disk import Disk
 from storage.errors import FileVanished, UnknownFormat, UnknownLog
 from storage.limits import CHUNK_WIRE_BYTES
@@ -28,17 +26,18 @@ class LogFacts:
     more: dict[str, Any] = field(default_factory=dict)
     """Whatever the layers above want to find beside the log."""
 
+    def by_name(self) -> dict[str, Any]:
+        """The facts as they are stored."""
+        return {"format": FORMAT, **asdict(self)}
+
     def encode(self) -> bytes:
-        return orjson.dumps({"format": FORMAT, **asdict(self)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+        return small_file.encode(self.by_name())
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "LogFacts":
         """Raises `UnknownFormat` for what another version wrote, or nobody."""
-        try:
-            facts = orjson.loads(data)
-            found = facts.pop("format")
-        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
-            raise UnknownFormat("the facts of a log are not JSON with a format", path=path) from None
+        facts = small_file.decode(data, path)
+        found = facts.pop("format", None)
         if found != FORMAT:
             raise UnknownFormat(f"the log has format {found}, this program reads {FORMAT}", path=path)
         try:
@@ -53,13 +52,7 @@ def write_log(disk: Disk, facts: LogFacts) -> None:
     """Make a log's folder. The facts come last and whole, so that a folder without them is no log."""
     folder, path = layout.log_folder(facts.log), layout.log_facts(facts.log)
     disk.make_folder(folder)
-    if disk.exists(path + layout.TEMPORARY_SUFFIX):
-        disk.remove(path + layout.TEMPORARY_SUFFIX)
-    disk.create(path + layout.TEMPORARY_SUFFIX)
-    disk.append(path + layout.TEMPORARY_SUFFIX, [facts.encode()])
-    disk.sync(path + layout.TEMPORARY_SUFFIX)
-    disk.rename(path + layout.TEMPORARY_SUFFIX, path)
-    disk.sync_folder(folder)
+    small_file.write(disk, path, facts.by_name())
     disk.sync_folder(layout.LOGS)
 
 

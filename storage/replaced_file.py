@@ -1,6 +1,6 @@
 """A file that comes into being whole: written under a temporary name, synced, renamed, its folder synced."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from storage.block import BlockHeader, encode_block
@@ -10,8 +10,11 @@ from storage.layout import TEMPORARY_SUFFIX
 from storage.scan import BlockRef
 
 
-def write_whole(disk: Disk, path: str, blocks: Sequence[Block]) -> list[BlockRef]:
-    """Write blocks to a new file; a crash leaves all of it or nothing but a temporary file. Raises `OSError`."""
+def write_whole(disk: Disk, path: str, blocks: Sequence[Block], is_wanted: Callable[[], bool]) -> list[BlockRef] | None:
+    """Write blocks to a new file; a crash leaves all of it or nothing but a temporary file. Raises `OSError`.
+
+    `is_wanted` is asked when all is synced and nobody knows of the file yet; None if it said no.
+    """
     temporary = path + TEMPORARY_SUFFIX
     if disk.exists(temporary):
         disk.remove(temporary)
@@ -25,6 +28,9 @@ def write_whole(disk: Disk, path: str, blocks: Sequence[Block]) -> list[BlockRef
         refs.append(BlockRef(path, position, BlockHeader.decode(parts[0])))
         position = refs[-1].end
     disk.sync(temporary)
+    if not is_wanted():
+        disk.remove(temporary)
+        return None
     disk.rename(temporary, path)
     disk.sync_folder(path.rpartition("/")[0])
     return refs

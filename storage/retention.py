@@ -24,7 +24,7 @@ from storage.offset import LogOffset
 from storage.open_logs import OpenLog
 from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, column, rows_up_to
 from storage.scan import BlockRef, read_batches
-from storage.segments import LogFiles, Segment, remove_strays
+from storage.segments import LogFiles, Segment, remove_files, strays
 from storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -73,8 +73,10 @@ def fold_prefix(store: Store, log: int, policy: RetentionPolicy, *, now: int) ->
             segment.load(disk)
             if segment.damage is not None:
                 raise segment.damage
-        prefix = over_limit(files, policy, now=now, held=leases.held_from(disk, log, now=now))
-        old = files.base
+        held = leases.held_from(disk, log, now=now)
+        with store.lock:
+            prefix = over_limit(files, policy, now=now, held=held)
+            old = files.base
         if not prefix or (old is not None and prefix[-1].last <= old.last):
             return None
         if old is None and files.bases:
@@ -120,8 +122,7 @@ def _folded(
 def retire(store: Store, log: int, *, now: int) -> int:
     """Drop the segments whose rows are all in the newest base, and the older bases. Returns how many files went."""
     disk = store.disk
-    folder = layout.log_folder(log)
-    with store.maintain(log) as opened, named_faults(folder, log=log):
+    with store.maintain(log) as opened, named_faults(layout.log_folder(log), log=log):
         files = opened.files
         base = files.base
         if base is None:
@@ -134,12 +135,9 @@ def retire(store: Store, log: int, *, now: int) -> int:
         with store.lock:
             del files.segments[: len(gone)]
             files.bases = [one for one in files.bases if one not in old]
-        count = remove_strays(disk, log, files.segments)
-        for one in old:
-            disk.remove(one.path)
-        if old:
-            disk.sync_folder(folder)
-    return count + len(old)
+            paths = [*strays(disk, files), *(one.path for one in old)]
+        remove_files(disk, paths)
+    return len(paths)
 
 
 def _below(disk: Disk, segments: Sequence[Segment], base: Base, held: LogOffset | None) -> list[Segment]:

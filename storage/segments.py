@@ -87,22 +87,29 @@ def list_segments(disk: Disk, log: int) -> tuple[list[Segment], list[str]]:
     return segments, [layout.segment_path(log, name) for name in dead]
 
 
-def remove_strays(disk: Disk, log: int, living: Sequence[Segment]) -> int:
-    """Remove what lies before a log's last segment and is not a segment any more, or never became one.
+def strays(disk: Disk, files: "LogFiles") -> list[str]:
+    """What lies before a log's last segment and is not a segment any more, or never became one. Under the store's lock.
 
     That is what was compacted or retired just now, and what was left when that failed before. A file behind the last
     segment may be on its way to become one.
     """
-    paths = {segment.path for segment in living}
-    end = living[-1].first if living else SNAPSHOT_END
-    folder = layout.log_folder(log)
-    names = [name for name in map(SegmentName.parse, disk.names(folder)) if name is not None and name.first < end]
-    gone = [path for name in names if (path := layout.segment_path(log, name)) not in paths]
-    for path in gone:  # the oldest first
+    living = {str(segment.name) for segment in files.segments}
+    end = files.segments[-1].first if files.segments else SNAPSHOT_END
+    folder = layout.log_folder(files.log)
+    found: list[str] = []
+    for name in disk.names(folder):
+        parsed = SegmentName.parse(name.removesuffix(layout.TEMPORARY_SUFFIX))
+        if parsed is not None and parsed.first < end and name not in living:
+            found.append(f"{folder}/{name}")
+    return found
+
+
+def remove_files(disk: Disk, paths: Sequence[str]) -> None:
+    """Remove files of one folder, for certain."""
+    for path in paths:
         disk.remove(path)
-    if gone:
-        disk.sync_folder(folder)
-    return len(gone)
+    if paths:
+        disk.sync_folder(paths[0].rpartition("/")[0])
 
 
 def living_names(names: Sequence[SegmentName]) -> tuple[list[SegmentName], list[SegmentName]]:

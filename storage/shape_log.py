@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from storage.errors import LogFault, LogPoisoned, SourceGap, WentBackwards
-from storage.offset import SNAPSHOT_END, LogOffset
+from storage.offset import BEFORE_ALL, SNAPSHOT_END, LogOffset
 from storage.share import Share
 
 
@@ -46,11 +46,17 @@ class Placement(Enum):
     """Something between the log and the batch never arrived."""
 
 
-def place(upper: LogOffset, after: LogOffset, first: LogOffset, last: LogOffset) -> Placement:
-    """Classify a batch; total, so that no position is raised past."""
+def place(
+    upper: LogOffset, after: LogOffset, first: LogOffset, last: LogOffset, covered: LogOffset = BEFORE_ALL
+) -> Placement:
+    """Classify a batch; total, so that no position is raised past.
+
+    That the stream was whole up to `covered` excuses a log that got nothing of it. It does not make rows known: only
+    what the log has itself may be left out.
+    """
     if last <= upper:
         return Placement.BELOW
-    if after > upper:
+    if after > max(upper, covered):
         return Placement.ABOVE
     return Placement.OVERLAP if first <= upper else Placement.AT
 
@@ -151,7 +157,7 @@ class ShapeLog:
             raise WentBackwards(
                 f"rows from {first} were said to come after {after}", log=self.number, handle=self.handle
             )
-        placement = place(max(self.upper, covered), after, first, last)
+        placement = place(self.upper, after, first, last, covered)
         if placement is Placement.ABOVE and self.mode is Mode.APPEND:
             raise SourceGap(
                 f"the log is whole up to {max(self.upper, covered)}, the source goes on after {after}",

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from storage.bases import find_chunk
+from storage.bases import Base, find_chunk
 from storage.blocks_cache import BlocksCache
 from storage.errors import from_os_error
 from storage.journal import JournalShare
@@ -50,6 +50,11 @@ class StoreReader:
             return result
         self._store.wait_visible(log, result.visible, timeout_seconds)
         return self.read(log, after, max_bytes)
+
+    def bases(self, log: int) -> list[Base]:
+        """The bases of a log, the complete ones and the one that is being written."""
+        with self._store.lock:
+            return list(self._store.log(log).files.bases)
 
     def read_chunk(self, log: int, base: int, number: int) -> pa.RecordBatch | None:
         """Chunk `0_number` of a base; None if it is not there (yet, if the base is not complete)."""

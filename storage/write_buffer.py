@@ -153,10 +153,8 @@ class WriteBuffer:
 
     def due(self, now: float) -> dict[int, tuple[ShapeLog, Trigger]]:
         """The logs whose flush is due. If the oldest waited too long or the buffer is full: all that hold rows."""
-        oldest = self.oldest_at()
-        if (
-            oldest is not None and now >= oldest + self.options.flush_age_seconds
-        ):  # as in `next_due_at`, to the last bit
+        aged_at = self._aged_at()
+        if aged_at is not None and now >= aged_at:
             return self._all(Trigger.AGE)
         if self.size >= self.options.bytes_max:
             return self._all(Trigger.PRESSURE)
@@ -170,6 +168,10 @@ class WriteBuffer:
         """When the age of the oldest row will make a flush due; None if nothing waits. 0 if something is due now."""
         if self._due or self.size >= self.options.bytes_max:
             return 0.0
+        return self._aged_at()
+
+    def _aged_at(self) -> float | None:
+        """When the oldest row has waited long enough: one sum for both who name the moment and who wait for it."""
         oldest = self.oldest_at()
         return None if oldest is None else oldest + self.options.flush_age_seconds
 

@@ -104,7 +104,7 @@ def commands_and_parameters() -> dict[str, set[str]]:
 
 
 def parameter_name(parameter: Any) -> str | None:
-    name: str = parameter.metavar if parameter.param_type_name == "argument" else parameter.opts[-1]
+    name: str = parameter.metavar if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
     return None if name == "--help" else name
 
 

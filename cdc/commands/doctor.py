@@ -1,36 +1,47 @@
 """The command `shapelog doctor`: is this server fit to be followed, and if not, which statement mends it."""
 
-import asyncio
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from cdc.commands.connection import EXIT_UNFIT, ConnectionOption, errors_as_messages
+from cdc.commands.connection import Database
 
-app = typer.Typer()
+UNFIT: Final = 1
+"""The exit code of a command that did its work, and the answer is no."""
 
 
-@app.command()
 def doctor(
-    database: ConnectionOption = "",
     tables: Annotated[
-        list[str] | None, typer.Argument(help="Tables to be followed; without any, those that are published.")
+        list[str] | None,
+        typer.Argument(
+            metavar="TABLE", help="Tables to be followed; without any, those that are published.", show_default=False
+        ),
     ] = None,
-    slot: Annotated[str, typer.Option(help="The replication slot.")] = "shapelog",
-    publication: Annotated[str, typer.Option(help="The publication.")] = "shapelog",
+    database: Database = "",
+    slot: Annotated[str, typer.Option(metavar="NAME", help="The replication slot.")] = "shapelog",
+    publication: Annotated[str, typer.Option(metavar="NAME", help="The publication.")] = "shapelog",
     manual: Annotated[bool, typer.Option("--manual", help="Nothing is altered for you: show what to run.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print facts as JSON.")] = False,
 ) -> None:
-    """Check a Postgres server, and print what mends it. Changes nothing. Exit status 1: it is not fit yet."""
+    """Check whether a Postgres server is fit to be followed, and print what mends it.
+
+    It changes nothing. Exit code 1 if the server is not fit yet.
+
+    \b
+      shapelog doctor -d postgresql://localhost/shop
+      shapelog doctor -d postgresql://localhost/shop orders customers
+      shapelog doctor --manual --json
+    """  # noqa: D301 - typer wants the control character itself
+    import asyncio
+
     from cdc.doctor import as_json_text, examine, show
     from cdc.source.checks import is_fit
     from cdc.source.connections import printable
 
-    with errors_as_messages():
-        findings = asyncio.run(examine(database, slot, publication, tables or [], "manual" if manual else "managed"))
+    findings = asyncio.run(examine(database, slot, publication, tables or [], "manual" if manual else "managed"))
     if as_json:
         typer.echo(as_json_text(findings))
     else:
         show(findings, printable(database))
     if not is_fit(findings):
-        raise typer.Exit(EXIT_UNFIT)
+        raise typer.Exit(UNFIT)

@@ -26,15 +26,15 @@ Check = Callable[[Facts], Iterator[Finding]]
 # Faults of logical decoding by minor release: from the first bad one of a major version to the first good one.
 _BUGS: Final[tuple[tuple[str, Mapping[int, tuple[int, int]]], ...]] = (
     (
-        "after a restart of the reader, changes made beside DDL can be decoded with the wrong catalog",
+        "when decoding goes on after a restart, changes made beside DDL can be decoded with the wrong catalog",
         {14: (0, 6)},
     ),
     (
-        "changes can be skipped when a table is published while transactions that write to it are open",
+        "changes can be skipped when a table is published, or altered under a weak lock, beside transactions that write",
         {14: (0, 18), 15: (0, 13), 16: (0, 9), 17: (0, 5)},
     ),
     (
-        "much DDL can make decoding fail with 'invalid memory alloc request size'",
+        "much DDL beside open transactions can make decoding fail with 'invalid memory alloc request size'",
         {14: (18, 19), 15: (13, 14), 16: (9, 10), 17: (5, 6)},
     ),
 )

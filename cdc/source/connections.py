@@ -21,6 +21,7 @@ from cdc.source.errors import (
     SlotExists,
     SlotLost,
     SourceError,
+    Unreachable,
 )
 from cdc.source.limits import CONNECT_SECONDS_MAX
 
@@ -52,20 +53,30 @@ async def connect_sql(conninfo: str, application: str) -> Connection:
     return await _connect(conninfo, application, {})
 
 
+async def connect_once(conninfo: str, application: str) -> Connection:
+    """As `connect_sql`, for a command that asks once: nobody tries again, and the hint does not promise it."""
+    try:
+        return await connect_sql(conninfo, application)
+    except ConnectionFault as fault:
+        if type(fault) is ConnectionFault:
+            raise Unreachable(fault.message, **fault.facts) from None
+        raise
+
+
 async def connect_replication(conninfo: str, application: str) -> Connection:
     """For the stream, and for the few statements that must run on the stream's own connection."""
     # The server's name for text is taken as it is, in UTF-8, and dates as ISO: what is decoded must not depend on
     # settings of the role or of the machine.
     options = "-c client_encoding=UTF8 -c DateStyle=ISO -c IntervalStyle=postgres -c extra_float_digits=3"
-    given = conninfo_to_dict(conninfo).get("options")
+    given = _parsed(conninfo).get("options")
     return await _connect(
         conninfo, application, {"replication": "database", "options": f"{given or ''} {options}".strip()}
     )
 
 
 async def _connect(conninfo: str, application: str, more: dict[str, Any]) -> Connection:
+    given = _parsed(conninfo)
     try:
-        given = conninfo_to_dict(conninfo)
         settings = {"connect_timeout": CONNECT_SECONDS_MAX, **_KEEPALIVES, **given, "application_name": application}
         return await AsyncConnection.connect(
             make_conninfo("", **{**settings, **more}),
@@ -75,6 +86,16 @@ async def _connect(conninfo: str, application: str, more: dict[str, Any]) -> Con
         )
     except psycopg.Error as error:
         raise translate(error, server=printable(conninfo)) from None
+
+
+def _parsed(conninfo: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError:  # its message shows the place that makes no sense, which may be the password
+        raise Refusal(
+            "what says where Postgres is makes no sense",
+            hint="Write postgresql://user@host/database, or key=value pairs; in a URL, %25 is a percent sign.",
+        ) from None
 
 
 async def fetch(connection: Connection, query: LiteralString, *values: Any) -> list[DictRow]:

@@ -7,13 +7,16 @@ as a table and kept as build/bench/NAME.json. Absolute numbers are those of one 
 import argparse
 import contextlib
 import importlib
+import os
 import pkgutil
+import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str], found: Mapping[str, Benchmark] | None = None)
         result = benchmarks[name](passed)
         rows += result
         progress("")
-        _keep(own.out, name, result)
+        _keep(own.out, name, passed, result)
         if not own.json:
             _console().print(_table(name, result))
     if own.json:
@@ -102,9 +105,17 @@ def _parser(benchmarks: Mapping[str, Benchmark]) -> argparse.ArgumentParser:
     return parser
 
 
-def _keep(out: Path, name: str, rows: Sequence[Row]) -> None:
+def _keep(out: Path, name: str, arguments: Sequence[str], rows: Sequence[Row]) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(_encoded([asdict(row) for row in rows]), "utf-8")
+    machine = {
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+        "memory_pool": pa.default_memory_pool().backend_name,
+    }
+    content = {"benchmark": name, "arguments": arguments, "machine": machine, "rows": [asdict(row) for row in rows]}
+    (out / f"{name}.json").write_text(_encoded(content), "utf-8")
 
 
 def _encoded(content: object) -> str:

@@ -1,7 +1,8 @@
 """Appends fragments to a store and has them flushed: by the store's flusher in a second thread, or between appends."""
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +19,8 @@ class Pump:
 
     def __init__(self, store: Store, *, overlapped: bool) -> None:
         self._store = store
+        self.flush_seconds = 0.0
+        """What flushes between appends took; those in the second thread are not timed."""
         self._flushed = threading.Event()
         self._flusher = Flusher(store, self._note).start() if overlapped else None
 
@@ -33,14 +36,14 @@ class Pump:
         while not self._was_taken(fragment):
             self._make_room()
         if self._flusher is None:
-            self._store.flush()
+            self._timed(self._store.flush)
 
     def finish(self) -> None:
         """Make everything durable."""
         if self._flusher is not None:
             self._flusher.stop(flush=True)
         else:
-            self._store.flush_all()
+            self._timed(self._store.flush_all)
 
     def _was_taken(self, fragment: Fragment) -> bool:
         self._flushed.clear()  # before the attempt: a flush that ends between refusal and wait is not missed
@@ -57,9 +60,14 @@ class Pump:
         if self._store.fault is not None:
             raise self._store.fault
         if self._flusher is None:
-            self._store.flush()
+            self._timed(self._store.flush)
         elif not self._flushed.wait(WAIT_SECONDS_MAX):
             raise TimeoutError("no flush made room")
+
+    def _timed(self, flush: Callable[[], list[Flushed]]) -> None:
+        start = time.perf_counter()
+        if flush():  # else nothing was due
+            self.flush_seconds += time.perf_counter() - start
 
     def _note(self, _: Sequence[Flushed]) -> None:
         self._flushed.set()

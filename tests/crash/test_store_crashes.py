@@ -19,7 +19,7 @@ from tests.world import Fact, World, copy_of, is_thorough
 
 each_story = pytest.mark.parametrize("name", STORIES)
 
-IMAGES_COUNT = 10 if is_thorough() else 1
+IMAGES_COUNT = 40 if is_thorough() else 6
 """Of each crash, between the strictest and the luckiest."""
 
 

@@ -75,7 +75,9 @@ def test_watch_prints_json_lines_until_it_is_interrupted(database: Database) -> 
         assert process.stdout is not None
         insert, update, truncate = (orjson.loads(process.stdout.readline()) for _ in range(3))
         process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) in (0, 130)
+        assert process.wait(SECONDS) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
     assert insert["new"] == {"i": "1", "big": "x" * 10000}
     assert (update["new"], update["old"]["i"], update["not_sent"]) == ({"i": "2"}, "1", ["big"])
     assert (truncate["kind"], truncate["new"], truncate["table"]) == ("truncate", None, "public.t")
@@ -110,12 +112,33 @@ def test_a_mistake_is_a_message_and_no_traceback(newest_database: Database) -> N
         failed = shapelog(*arguments, database=newest_database)
         assert failed.returncode == 2
         assert failed.stderr.startswith("shapelog: [")
-        assert "Traceback" not in failed.stderr
-    for url in ("postgresql://nobody:s3cret@127.0.0.1:1/db", "this is no url"):
-        failed = shapelog("doctor", "--database", url, database=newest_database)
-        assert failed.returncode == 2
-        assert "Traceback" not in failed.stderr
-        assert "s3cret" not in failed.stderr
+        assert failed.stderr.count("\n") == 1
+    unreachable, unreadable = "postgresql://nobody:s3cret@127.0.0.1:1/db", "postgresql://nobody:s3cret%zz@host/db"
+    for url, code in ((unreachable, "unreachable"), (unreadable, "refused"), ("this is no url", "refused")):
+        for command in ("doctor", "watch"):
+            failed = shapelog(command, "--database", url, database=newest_database)
+            assert (failed.returncode, failed.stdout) == (2, "")
+            assert failed.stderr.startswith(f"shapelog: [{code}] ")
+            assert failed.stderr.count("\n") == 1
+            assert "s3cret" not in failed.stderr
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    with watching(newest_database) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        newest_database.execute("INSERT INTO t VALUES (1)")
+        assert process.wait(SECONDS) == 128 + signal.SIGPIPE
+        assert process.stderr.read() == ""
+    until(lambda: not left_behind(newest_database), "slot and publication to be gone")
+
+
+def test_plain_text_where_nobody_sees_colours(newest_database: Database) -> None:
+    seen = shapelog("doctor", database=newest_database)
+    assert "\x1b" not in seen.stdout
+    assert "fit to be followed" in seen.stdout
 
 
 def test_the_doctor_is_content_with_a_fit_server(database: Database) -> None:

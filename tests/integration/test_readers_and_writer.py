@@ -14,12 +14,12 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event as ProcessEvent
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -178,24 +178,36 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-@dataclass
 class Maintenance:
-    """Compacts and retires until it is told to stop."""
+    """Compacts and retires until the block ends."""
 
-    store: Store
-    stop: threading.Event
-    compactions: int = 0
-    folds: int = 0
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.failure: BaseException | None = None
+        self.compactions = 0
+        self.folds = 0
 
-    def run(self) -> None:
-        while not self.stop.is_set():
-            for log in KEPT_SMALL:
-                done = compact(self.store, log, now=now(), options=CompactionOptions(block_bytes=5_000))
-                self.compactions += done is not None
-                base = fold_prefix(self.store, log, RetentionPolicy(bytes_max=60_000), now=now())
-                self.folds += base is not None
-                retire(self.store, log, now=now())
-            self.stop.wait(0.05)
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(HANG_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(0.05):
+                for log in KEPT_SMALL:
+                    done = compact(self._store, log, now=now(), options=CompactionOptions(block_bytes=5_000))
+                    self.compactions += done is not None
+                    base = fold_prefix(self._store, log, RetentionPolicy(bytes_max=60_000), now=now())
+                    self.folds += base is not None
+                    retire(self._store, log, now=now())
+        except BaseException as failure:  # noqa: BLE001 - told to the test, which looks
+            self.failure = failure
 
 
 # The readers.
@@ -309,54 +321,86 @@ def follow_in_process(
         reports.put(follow(Reader(FolderReader(disk), disk, number), ready, stop))
 
 
+class Readers:
+    """Threads that read a store, and processes that read its folder, until the block ends."""
+
+    def __init__(self, store: Store, disk: LocalDisk) -> None:
+        context = multiprocessing.get_context("spawn")
+        reader = StoreReader(store)
+        self._stop = context.Event()
+        self._reports: multiprocessing.Queue[Report] = context.Queue()
+        self._ready = [context.Event() for _ in range(THREADS + PROCESSES)]
+
+        def follow_in_thread(number: int) -> None:
+            self._reports.put(follow(Reader(reader, disk, number), self._ready[number], self._stop))
+
+        self._threads = [
+            threading.Thread(target=follow_in_thread, args=(number,), daemon=True) for number in range(THREADS)
+        ]
+        self._processes = [
+            context.Process(
+                target=follow_in_process,
+                args=(str(disk.root), number, self._ready[number], self._stop, self._reports),
+                daemon=True,
+            )
+            for number in range(THREADS, THREADS + PROCESSES)
+        ]
+        self._followers: list[threading.Thread | BaseProcess] = [*self._threads, *self._processes]
+        for number in range(THREADS + PROCESSES):
+            Reader(reader, disk, number).hold()
+
+    def __enter__(self) -> Self:
+        for follower in self._followers:
+            follower.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for follower in self._followers:
+            follower.join(1 if self._has_died else HANG_SECONDS)
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+    @property
+    def _has_died(self) -> bool:
+        """Whether a process ended without a word."""
+        return any(process.exitcode for process in self._processes)
+
+    @property
+    def are_ready(self) -> bool:
+        """Whether each has read enough, or failed."""
+        assert not self._has_died
+        return all(event.is_set() for event in self._ready)
+
+    def reports(self) -> list[Report]:
+        """What each has to say when it came to the end, or failed."""
+        self._stop.set()
+        return [self._reports.get(timeout=HANG_SECONDS) for _ in self._ready]
+
+
 @pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.nemesis)])
 def test_every_reader_sees_every_row_once_and_in_order(tmp_path: Path, seconds: int) -> None:
-    context = multiprocessing.get_context("spawn")
-    stop = context.Event()
-    reports: multiprocessing.Queue[Report] = context.Queue()
-    ready = [context.Event() for _ in range(THREADS + PROCESSES)]
     with folder_of(LocalDisk(tmp_path)) as disk:
         store = Store(disk, Clocks(), OPTIONS)
         for log in LOGS:
             store.create_log(LogFacts(log, f"handle-{log}", key_columns=("id",), chunk_bytes=3_000))
-        reader = StoreReader(store)
-        for number in range(THREADS + PROCESSES):
-            Reader(reader, disk, number).hold()
         told: list[Flushed] = []
-        flusher = Flusher(store, told.extend).start()
-        maintenance = Maintenance(store, threading.Event())
-
-        def follow_in_thread(number: int) -> None:
-            reports.put(follow(Reader(reader, disk, number), ready[number], stop))
-
-        followers: list[threading.Thread | multiprocessing.process.BaseProcess] = [
-            *(threading.Thread(target=follow_in_thread, args=(number,)) for number in range(THREADS)),
-            *(
-                context.Process(target=follow_in_process, args=(str(tmp_path), number, ready[number], stop, reports))
-                for number in range(THREADS, THREADS + PROCESSES)
-            ),
-        ]
-        for follower in followers:
-            follower.start()
-        worker = threading.Thread(target=maintenance.run)
-        worker.start()
         stream = Stream(store, seed=7)
-        started = time.monotonic()
-        while time.monotonic() - started < seconds or not all(event.is_set() for event in ready):
-            stream.step()
-            assert flusher.failure is None
-            assert time.monotonic() - started < seconds + HANG_SECONDS, "some reader makes no progress"
-        maintenance.stop.set()
-        worker.join(HANG_SECONDS)
-        store.abandon()
-        flusher.stop()
-        stop.set()
-        found = [reports.get(timeout=HANG_SECONDS) for _ in followers]
-        for follower in followers:
-            follower.join(HANG_SECONDS)
-        assert [report for report in found if report.error] == []
-        assert sorted(report.name for report in found) == sorted(f"reader-{number}" for number in range(len(followers)))
-        check_that_it_was_hard(store, stream, maintenance, found)
+        with Readers(store, disk) as readers, Maintenance(store) as maintenance:
+            flusher = Flusher(store, told.extend).start()
+            started = time.monotonic()
+            while time.monotonic() - started < seconds or not readers.are_ready:
+                stream.step()
+                assert flusher.failure is None
+                assert maintenance.failure is None
+                assert time.monotonic() - started < seconds + HANG_SECONDS, "some reader makes no progress"
+            store.abandon()
+            flusher.stop()
+            reports = readers.reports()
+        assert [report for report in reports if report.error] == []
+        assert len({report.name for report in reports}) == THREADS + PROCESSES
+        check_that_it_was_hard(store, stream, maintenance, reports)
         for log in LOGS:
             assert store.marks(log)[0] == store.marks(log)[1] <= end_of(stream.whole)
             assert max(one.aligned for one in told if one.log == log) == store.marks(log)[1]

@@ -1,4 +1,4 @@
-"""The runner of the benchmarks, and every benchmark at a size that takes a second, so that none of them rots."""
+"""The runner of the benchmarks, and those of storage at a size that takes a second, so that none of them rots."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.main(["append", "--help"]) == 0
     shown = capsys.readouterr().out
-    for taught in ("examples:", "--json", "--scale", "--batches", "append, memory, read"):
+    for taught in ("examples:", "--json", "--scale", "--batches", *TINY):
         assert taught in shown
 
 
@@ -88,8 +88,9 @@ def test_a_bound_is_met_up_to_the_bound() -> None:
     assert not bounded("", "s", [9.0, 4.1, 1.0], value_max=4).met
 
 
-def test_every_benchmark_is_here() -> None:
-    assert sorted(runner.discover()) == sorted(TINY)
+def test_benchmarks_are_found() -> None:
+    assert set(TINY) <= set(runner.discover())
+    assert not {"rows", "measuring", "__main__"} & set(runner.discover())
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -77,7 +77,7 @@ def test_version(shapelog: Shapelog) -> None:
     assert re.fullmatch(r"shapelog \d+\.\d+\.\d+\n", shapelog("--version").out)
 
 
-@pytest.mark.parametrize("command", ["demo", "logs", "read", "verify"])
+@pytest.mark.parametrize("command", ["demo", "logs", "read", "verify", "doctor", "watch"])
 def test_help_has_examples(shapelog: Shapelog, command: str) -> None:
     answer = shapelog(command, "--help")
     assert answer.status == 0
@@ -89,7 +89,7 @@ def test_help_waits_for_nothing() -> None:
     program = "import sys\nfrom cdc.cli import main\ntry: main(['--help'])\nexcept SystemExit: print(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "Usage" in answer.stdout
-    assert not {"pyarrow", "numpy", "rich"} & set(answer.stdout.split())
+    assert not {"asyncio", "numpy", "psycopg", "pyarrow", "rich"} & set(answer.stdout.split())
 
 
 def test_logs(shapelog: Shapelog, folder: Path) -> None:
@@ -215,6 +215,10 @@ MISTAKES = [
     (["demo", "--for", "long"], "--for"),
     (["demo", "--data-dir", "{}"], "files in it that no demo made"),
     (["demo", "--data-dir", "{}/LOCK"], "LOCK: "),
+    (["doctor", "--database", "no such thing"], "[refused] what says where Postgres is makes no sense"),
+    (["watch", "--database", "host=127.0.0.1 port=1"], "[unreachable] "),
+    (["watch", "--count", "0"], "--count"),
+    (["watch", "orders", "--publication", "shop"], "name tables or a publication"),
 ]
 
 

@@ -292,6 +292,46 @@ def test_rows_above_a_lease_stay_as_they_are(after: int) -> None:
     assert len(check(table)) == 3, "the lease has expired"
 
 
+def test_a_lease_that_is_taken_while_the_compaction_works_counts() -> None:
+    def lease(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".segment.tmp"):
+            take_lease(inner, Lease(1, "reader", LogOffset(40, 0), NOW + HOUR), now=NOW)
+
+    inner = MemoryDisk()
+    table = updated_table(disk=hooked(inner, lease), keys=1)
+    names = table.segments()
+    assert compacted(table) is None
+    assert table.segments() == names
+    assert not [name for name in inner.names("logs/1") if name.endswith(".tmp")]
+    segment = compacted(table)
+    assert segment is not None
+    assert segment.last <= LogOffset(40, 0)
+    assert table.read_rows(LogOffset(40, 0)) == table.rows[4:]
+    check(table)
+
+
+def test_what_a_failed_compaction_left_goes_with_the_next_one() -> None:
+    disk = FaultyDisk(MemoryDisk(), Script())
+    table = updated_table(disk=disk, keys=1)
+    disk.plan = Script(Rule("sync", Fault(errno.EIO), path="*.segment.tmp"))
+    with pytest.raises(SharedDiskFault):
+        compacted(table)
+    assert [name for name in disk.names("logs/1") if name.endswith(".tmp")]
+    compacted(table, CompactionOptions(segments_kept=4))
+    assert not [name for name in disk.names("logs/1") if name.endswith(".tmp")]
+    check_on_disk(table.copy(), check(table))
+
+
+def test_rows_with_other_columns_are_folded_apart() -> None:
+    table = Table()
+    for number, (absent, old) in enumerate([(False, False), (True, False), (True, False), (False, True)] * 4):
+        draw = Draw(0, dies=False, sent=3 if not absent else 1, value=number % 10)
+        table.write([draw], flush=True, absent=absent, old=old)
+    assert compacted(table) is not None
+    assert len(check(table)) < 16
+    check_on_disk(table, check(table))
+
+
 # Gaps.
 
 

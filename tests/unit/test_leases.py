@@ -8,12 +8,12 @@ Invariants:
 
 import contextlib
 import errno
-import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage import small_file
 from storage.disk import Disk
 from storage.errors import InvalidLease, SharedDiskFault, StorageError, UnknownFormat, UnknownLog
 from storage.faulty_disk import Fault, FaultyDisk, Operation, Rule, Script
@@ -138,8 +138,8 @@ BAD: list[dict[str, object]] = [
 ]
 NO_LEASES = [
     *(b"", b"{", b"[]", b"null", b"\xff"),
-    *(json.dumps(GOOD | changed).encode() for changed in BAD),
-    *(json.dumps({key: value for key, value in GOOD.items() if key != left_out}).encode() for left_out in GOOD),
+    *(small_file.encode(GOOD | changed) for changed in BAD),
+    *(small_file.encode({key: value for key, value in GOOD.items() if key != left_out}) for left_out in GOOD),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import layout
+from storage import layout, small_file
 from storage.errors import FileVanished, UnknownFormat, UnknownLog
 from storage.log_facts import LogFacts, list_logs, read_log, remove_log, write_log
 from storage.memory_disk import MemoryDisk, luckiest
@@ -45,7 +45,7 @@ def test_other_json_is_refused_by_name(content: object) -> None:
 
 
 def without(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = orjson.loads(FACTS.encode())
+    content: dict[str, Any] = small_file.decode(FACTS.encode(), "")
     del content[name]
     return content
 
@@ -56,15 +56,15 @@ BROKEN: list[dict[str, Any]] = [
     without("key_columns"),
     without("mode"),
     without("format"),
-    orjson.loads(FACTS.encode()) | {"format": 2},
-    orjson.loads(FACTS.encode()) | {"format": None},
-    orjson.loads(FACTS.encode()) | {"mode": "sideways"},
-    orjson.loads(FACTS.encode()) | {"key_columns": 3},
-    orjson.loads(FACTS.encode()) | {"of_a_later_version": 3},
+    small_file.decode(FACTS.encode(), "") | {"format": 2},
+    small_file.decode(FACTS.encode(), "") | {"format": None},
+    small_file.decode(FACTS.encode(), "") | {"mode": "sideways"},
+    small_file.decode(FACTS.encode(), "") | {"key_columns": 3},
+    small_file.decode(FACTS.encode(), "") | {"of_a_later_version": 3},
 ]
 
 
-@pytest.mark.parametrize("content", [orjson.dumps(one) for one in BROKEN] + [b"", b"{", FACTS.encode()[:-1]])
+@pytest.mark.parametrize("content", [small_file.encode(one) for one in BROKEN] + [b"", b"{", FACTS.encode()[:-1]])
 def test_broken_facts_are_refused_with_their_path(content: bytes) -> None:
     with pytest.raises(UnknownFormat) as refused:
         LogFacts.decode(content, "logs/7/log.json")

@@ -13,10 +13,10 @@ from typing import get_args
 
 import pytest
 
-from storage.faulty_disk import Changing, Fault, Operation, Reading, Rule
+from storage.faulty_disk import Changing, Fault, Operation, Reading
 from storage.inodes import Choose
 from storage.memory_disk import MemoryDisk, in_runs, luckiest, strictest
-from tests.crash.scenarios import BY_SIZE, STORIES
+from tests.crash.scenarios import STORIES
 from tests.world import World, is_thorough
 
 Failing = Callable[[int], Fault]
@@ -122,25 +122,6 @@ def test_a_fault_of_one_log_stops_that_log_alone(name: str, calls: int) -> None:
     for world in each_fault(name, plan):
         check_to_the_end(world)
         assert [number for number, log in world.logs.items() if log.has_ended] in ([], [1])
-
-
-def test_what_was_mended_may_go_before_the_next_write_succeeds() -> None:
-    world = World(MemoryDisk(), BY_SIZE).open()
-    a, b = world.create(), world.create()
-    world.stream.add({a})
-    world.send_all()
-    world.flush_all()
-    world.break_(Rule("append", Fault(errno.ENOSPC, happens=True, appended=10), path="journal/*", calls=None))
-    world.stream.add({b})
-    world.stream.add({a}, {a}, text_bytes=500)
-    world.send_all()
-    world.flush_all()  # the journal's file is to be cut; and to be removed, since a segment took what it held
-    world.flush_all()
-    assert world.is_paused()
-    world.heal()
-    world.flush_all()
-    assert not world.is_paused()
-    world.finish()
 
 
 @pytest.fixture(autouse=True)

@@ -64,9 +64,16 @@ def test_a_gap_is_refused_in_append_mode_and_placed_in_compacted_mode() -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_what_the_stream_covered_counts_as_known(mode: Mode) -> None:
+def test_what_the_stream_covered_is_no_gap(mode: Mode) -> None:
     log = new_log(mode)
     assert log.place(LogOffset(5, 0), LogOffset(6, 0), LogOffset(6, 2), covered=LogOffset(5, 0)) is Placement.AT
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_rows_that_the_log_lacks_are_never_taken_for_known(mode: Mode) -> None:
+    """A second table of a fragment may hold rows below what the first one covered."""
+    log = new_log(mode)
+    assert log.place(LogOffset(5, 0), LogOffset(6, 0), LogOffset(6, 2), covered=LogOffset(9, 0)) is Placement.AT
 
 
 @pytest.mark.parametrize("mode", Mode)
