@@ -18,6 +18,7 @@ import typer
 from tests.tree import ROOT, Source, prose, sources
 
 UNITS = {"KIB", "MIB", "GIB"}  # helpers of limits.py that are not limits themselves
+EXPLAINED = ("storage.", "cdc.source.")  # packages of which the architecture names every module
 
 
 def limits(module: ModuleType) -> Iterator[str]:
@@ -39,12 +40,17 @@ def metrics(module: ModuleType) -> Iterator[str]:
             yield value
 
 
-# Names that a user may meet: where they are defined, how to list them, and the document that explains each.
+# Names that a user may meet: where they are defined, how to list them, and the document that explains each. What comes
+# from the source is in the document's last section, of this title; what comes from storage is before it.
+POSTGRES_END = "## The Postgres end"
 VOCABULARIES = [
     pytest.param("storage.limits", limits, "docs/limits.md", id="limits"),
     pytest.param("storage.errors", error_codes, "docs/errors.md", id="errors"),
     pytest.param("storage.metrics", metrics, "docs/metrics.md", id="metrics"),
+    pytest.param("cdc.source.limits", limits, "docs/limits.md", id="source limits"),
+    pytest.param("cdc.source.errors", error_codes, "docs/errors.md", id="source errors"),
 ]
+ERRORS = ["storage.errors", "cdc.source.errors"]
 
 
 @pytest.mark.parametrize(("module_name", "names_of", "document"), VOCABULARIES)
@@ -53,7 +59,8 @@ def test_every_name_is_explained(
 ) -> None:
     names = set(names_of(importlib.import_module(module_name))) - UNITS
     assert names, f"{module_name} defines none: is the way to list them still right?"
-    text = (ROOT / document).read_text("utf-8")
+    of_storage, _, of_source = (ROOT / document).read_text("utf-8").partition(f"\n{POSTGRES_END}\n")
+    text = of_source if module_name.startswith("cdc.source.") else of_storage
 
     missing = sorted(name for name in names if f"`{name}`" not in text)
     assert not missing, f"{document} explains none of these, in backticks: {missing}"
@@ -64,10 +71,10 @@ def test_every_name_is_explained(
 
 
 def test_every_error_has_its_own_code_and_a_hint() -> None:
-    module = importlib.import_module("storage.errors")
-    codes = list(error_codes(module))
+    errors = [error for name in ERRORS for error in error_classes(importlib.import_module(name))]
+    codes = [code for name in ERRORS for code in error_codes(importlib.import_module(name))]
     assert len(set(codes)) == len(codes), "two conditions share a code: nobody could tell them apart"
-    assert [error.__name__ for error in error_classes(module) if not getattr(error, "hint", "")] == []
+    assert [error.__name__ for error in errors if not getattr(error, "hint", "")] == []
 
 
 @pytest.mark.parametrize("document", [source for source in sources() if source.path.suffix == ".md"], ids=str)
@@ -124,6 +131,12 @@ def test_modules_of_the_architecture_exist() -> None:
     named = set(modules_in_tree(text))
     assert named, "docs/architecture.md shows no tree of modules, in a fenced block"
     assert sorted(path for path in named if not (ROOT / path).is_file()) == []
+    explained = {
+        str(source.path)
+        for source in sources()
+        if source.is_of_package and source.module.startswith(EXPLAINED) and source.path.stem != "__init__"
+    }
+    assert sorted(explained - named) == [], "docs/architecture.md says nothing of these modules"
 
 
 def test_a_tree_is_read_as_it_is_drawn() -> None:
@@ -189,6 +202,7 @@ def anchors(text: str) -> set[str]:
 
 
 def error_classes(module: ModuleType) -> list[type]:
-    """Those that name a condition: all but the root."""
-    classes = [value for value in vars(module).values() if isinstance(value, type)]
-    return [kind for kind in classes if issubclass(kind, module.StorageError) and kind is not module.StorageError]
+    """Those that name a condition: all but the root, which is the first one."""
+    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Exception)]
+    root = next(kind for kind in classes if kind.__module__ == module.__name__)
+    return [kind for kind in classes if issubclass(kind, root) and kind is not root]

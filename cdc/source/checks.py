@@ -30,7 +30,7 @@ _BUGS: Final[tuple[tuple[str, Mapping[int, tuple[int, int]]], ...]] = (
         {14: (0, 6)},
     ),
     (
-        "changes can be skipped when a table is published, or altered under a weak lock, beside transactions that write",
+        "changes can be skipped when a table is published, or altered under a weak lock, while others write to it",
         {14: (0, 18), 15: (0, 13), 16: (0, 9), 17: (0, 5)},
     ),
     (

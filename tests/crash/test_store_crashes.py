@@ -53,13 +53,16 @@ class Crashes:
 
 
 def check_survivor(world: World) -> None:
-    """Open what a crash left; compare; send again; compare."""
+    """Open what a crash left; compare; send again; compare; and once more from what is on the disk then."""
     world.open()
     world.look()
     world.check()
     check_bases(world)
     world.finish()
     world.check_everywhere()
+    again = world.crashed(world.memory.crash_image(strictest)).open()
+    again.look()
+    again.check()
 
 
 def check_bases(world: World) -> None:
