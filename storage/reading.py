@@ -33,26 +33,27 @@ class ReadSource(StrEnum):
 class LoadedRows:
     """The rows of a piece, and how large they are on the wire: worked out once for all readers that end inside it."""
 
-    __slots__ = ("_ends", "batches")
+    __slots__ = ("_sums", "batches")
 
     def __init__(self, batches: list[pa.RecordBatch]) -> None:
         self.batches = batches
-        self._ends: list[Integers] | None = None
+        self._sums: list[Integers] | None = None
 
     @property
-    def ends(self) -> list[Integers]:
-        """For each row of each batch, the wire size of the piece's rows up to and with it."""
-        if self._ends is None:
-            self._ends, end = [], 0
+    def sums(self) -> list[Integers]:
+        """For each batch, the wire size of the piece's rows before each of its rows, and before what follows it."""
+        if self._sums is None:
+            sums, end = [], 0
             for batch in self.batches:
-                self._ends.append(end + np.cumsum(wire_sizes(batch)))
-                end = int(self._ends[-1][-1])
-        return self._ends
+                sums.append(np.concatenate(([end], end + np.cumsum(wire_sizes(batch)))))
+                end = int(sums[-1][-1])
+            self._sums = sums
+        return self._sums
 
     @property
     def wire(self) -> int:
         """Wire size of all the rows."""
-        return int(self.ends[-1][-1])
+        return int(self.sums[-1][-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +195,14 @@ class _Reading:
         loaded = piece.load()
         fits_whole = self._wire_limit is not None and piece.wire_end <= self._wire_limit
         for index, batch in enumerate(loaded.batches):
-            ends = None if fits_whole else loaded.ends[index] + (piece.wire_end - loaded.wire)
-            if self._add_batch(piece.source, batch, ends):
+            before = None if fits_whole else loaded.sums[index][:-1] + (piece.wire_end - loaded.wire)
+            if self._add_batch(piece.source, batch, before):
                 return True
         self._wire_end = piece.wire_end
         return False
 
-    def _add_batch(self, source: ReadSource, batch: pa.RecordBatch, ends: Integers | None) -> bool:
-        """Add what fits of a batch. `ends`: wire size of the log up to each row, if some may not fit."""
+    def _add_batch(self, source: ReadSource, batch: pa.RecordBatch, before: Integers | None) -> bool:
+        """Add what fits of a batch. `before`: wire size of the log before each row, if some may not fit."""
         start, stop = 0, batch.num_rows
         tx, op = column(batch, TX), column(batch, OP)
         if LogOffset(int(tx[0]), int(op[0])) <= self._position:
@@ -209,10 +210,10 @@ class _Reading:
         if LogOffset(int(tx[-1]), int(op[-1])) > self._view.visible:
             stop = rows_up_to(tx, op, self._view.visible)
         fitting = stop
-        if start < stop and ends is not None:
+        if start < stop and before is not None:
             if self._wire_limit is None:
-                self._wire_limit = self._limit_from(_wire_before(batch, ends, start))
-            fitting = min(stop, _rows_below(batch, ends, self._wire_limit))
+                self._wire_limit = self._limit_from(int(before[start]))
+            fitting = min(stop, int(np.searchsorted(before, self._wire_limit, side="left")))
         if fitting > start:
             self._rows.append(batch.slice(start, fitting - start))
             self._sources[source] = self._sources.get(source, 0) + fitting - start
@@ -224,17 +225,3 @@ class _Reading:
         if self._max_bytes is None:
             return (wire // self._view.chunk_bytes + 1) * self._view.chunk_bytes
         return wire + max(1, min(self._max_bytes, READ_BYTES_MAX))
-
-
-def _wire_before(batch: pa.RecordBatch, ends: Integers, row: int) -> int:
-    """Wire size of the log before a row."""
-    if row:
-        return int(ends[row - 1])
-    return int(ends[0]) - int(wire_sizes(batch.slice(0, 1))[0])
-
-
-def _rows_below(batch: pa.RecordBatch, ends: Integers, limit: int) -> int:
-    """How many rows of a batch begin below the limit: the first, and those whose neighbour ends below it."""
-    if _wire_before(batch, ends, 0) >= limit:
-        return 0
-    return 1 + int(np.searchsorted(ends[:-1], limit, side="left"))
