@@ -46,16 +46,20 @@ class Commits:
     def __len__(self) -> int:
         return len(self.final_lsn)
 
-    def known(self, seen: int) -> int:
-        """How many of them ended at or below `seen`. O(n), vectorized; raises if they are out of order."""
+    def known(self, last_end: int, seen: int) -> int:
+        """How many of them ended at or below the last commit's end. O(n), vectorized; raises if they are out of order.
+
+        The others begin at or above `seen`, which may be a keepalive. One in between would contradict that keepalive:
+        to take it for known would be to lose it.
+        """
         final, end = self.final_lsn, self.end_lsn
         if not len(final) == len(end) == len(self.aligned_op) == len(self.commit_time):
             raise CommitsOutOfOrder("the arrays of a batch differ in length")
         if np.any(final >= end) or np.any(final[1:] < end[:-1]):
             raise CommitsOutOfOrder("commits of a batch overlap, or are not in order")
-        known = int(np.searchsorted(end, seen, side="right"))
+        known = int(np.searchsorted(end, last_end, side="right"))
         if known < len(final) and final[known] < seen:
-            raise CommitsOutOfOrder("a commit overlaps what was seen", tx=int(final[known]), seen=seen)
+            raise CommitsOutOfOrder("a commit below what was seen, and yet new", tx=int(final[known]), seen=seen)
         return known
 
     def since(self, known: int) -> Self:

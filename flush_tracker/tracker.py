@@ -8,6 +8,7 @@ Invariants:
     at <= G <= seen; within an incarnation both only grow
     G = min(bound of each shape that has one; seen)
     G <= bound <= seen for every bound: what comes later is bounded by a later position
+    at <= last_end <= seen: between the two there is no commit record, says a keepalive
     D <= V <= seen for each shape, but for what an earlier life left on its disk
     open_tx is None or G <= open_tx, unless that transaction is sent again (M7)
     each shape that has a bound has exactly one entry in the heap, at or below its bound (bounds only grow)
@@ -45,6 +46,8 @@ class FlushTracker:
         self.incarnation = incarnation
         self.seen = Position(at, commit_time)
         """How far the stream has come: the end of its last commit or keepalive."""
+        self._last_end = at
+        """The end of its last commit: what lies at or below was sent before."""
         self.open_tx: int | None = None
         """The commit LSN of the transaction that is being received."""
         self._shapes: dict[int, TrackedShape] = {}
@@ -56,10 +59,10 @@ class FlushTracker:
     def commits(self, commits: Commits, touched: Touched, now: float) -> int:
         """Transactions ended, and left rows in these shapes. Returns how many of them are news.
 
-        Those at or below `seen` were sent again, and change nothing. A transaction that touched a shape without leaving
-        a row is not listed for it. O(shapes touched) steps, and array operations over commits and touches.
+        Those up to the last commit seen were sent again, and change nothing. A transaction that touched a shape without
+        leaving a row is not listed for it. O(shapes touched) steps, and array operations over commits and touches.
         """
-        known = commits.known(self.seen.lsn)
+        known = commits.known(self._last_end, self.seen.lsn)
         touched.check(len(commits))
         if self.open_tx is not None and len(commits) and commits.final_lsn[0] != self.open_tx:
             raise CommitsOutOfOrder("not the open transaction", tx=int(commits.final_lsn[0]), open_tx=self.open_tx)
@@ -74,6 +77,7 @@ class FlushTracker:
             self.open_tx = None
         if len(commits):
             self.seen = commits.end
+            self._last_end = self.seen.lsn
         return len(commits)
 
     def _add_pending(self, numbers: list[int], commits: Commits, touched: Touched, now: float) -> None:

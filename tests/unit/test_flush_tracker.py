@@ -335,6 +335,15 @@ def test_b1_a_keepalive_counts_only_when_what_came_before_it_is_durable(loop: Lo
     assert loop.flush(S1, aligned(1)) == end(1) + 2
 
 
+def test_b1_a_commit_below_a_keepalive_is_refused_and_not_taken_for_known(loop: Loop) -> None:
+    loop.commit(transaction(1))
+    loop.tracker.idle_at(begin(4))
+    for late in (transaction(2, S1), transaction(3, S1), Event(begin(4) - 1, begin(4) + 9, 1)):
+        with pytest.raises(CommitsOutOfOrder):
+            loop.commit(late)
+    assert loop.commit(transaction(1, S1), transaction(4)) == end(4)
+
+
 def test_b2_a_transaction_that_streams_for_longer_than_the_grace_is_no_stall(loop: Loop) -> None:
     loop.commit(transaction(1, S1))
     loop.tracker.begin_open(begin(2))

@@ -176,6 +176,14 @@ class TrackerLife(RuleBasedStateMachine):
         if counts:
             self.events.append(Event(None, wal_end))
 
+    @rule(back=st.integers(1, 3), size=st.integers(1, 5))
+    def a_commit_below_a_keepalive_is_refused(self, back: int, size: int) -> None:
+        tx = self.seen - back
+        ends = [self.at, *(event.end for event in self.events if event.tx is not None)]
+        if self.open_tx is None and tx + size > ends[-1]:
+            with pytest.raises(CommitsOutOfOrder):
+                self.tracker.commits(*batch_of([Event(tx, tx + size, 1)]), self.now)
+
     @rule(back=st.integers(0, 8), plans=st.lists(plans, max_size=3), also=st.frozensets(st.sampled_from(SHAPES)))
     def reconnect_and_replay(self, back: int, plans: list[Plan], also: frozenset[int]) -> None:
         self.tracker.drop_open()
