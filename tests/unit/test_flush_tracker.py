@@ -458,6 +458,14 @@ def test_shapes_that_come_and_go_leave_nothing_behind_while_g_is_held(loop: Loop
     assert loop.flush(S1, aligned(1)) == end(1999)
 
 
+def test_one_slow_shape_does_not_keep_the_rows_of_the_others(loop: Loop) -> None:
+    loop.commit(*(transaction(n, S1 if n == 1 else S2) for n in range(1, 1000)))
+    loop.flush(S2, aligned(999))
+    (run,) = loop.tracker._shapes[S1].runs
+    assert run.rows.base is None, "a view of the whole batch"
+    assert len(run.rows) == 1
+
+
 def test_the_explanation_names_shape_transaction_time_and_way_out(loop: Loop) -> None:
     loop.now = 50.0
     loop.commit(transaction(1), transaction(2, S2), transaction(3, S1, S2))
