@@ -19,6 +19,7 @@ from storage.errors import named_faults
 from storage.file_write import Block
 from storage.fold import FoldedUpdates, fold_updates, merge_ledgers
 from storage.layout import SegmentName, segment_path
+from storage.ledger import ledgers_of
 from storage.log_facts import LogFacts
 from storage.offset import LogOffset
 from storage.parts import encode_batches
@@ -72,24 +73,6 @@ def compact(store: Store, log: int, *, now: int, options: CompactionOptions | No
     return compacted
 
 
-def folded_ranges(disk: Disk, files: LogFiles) -> pa.RecordBatch:
-    """The ranges inside which no version may be cut, of all segments of a log."""
-    ledgers = []
-    with named_faults(layout.log_folder(files.log), log=files.log):
-        for segment in list(files.segments):
-            if segment.name.generation:
-                segment.load(disk)
-            ledgers += _ledgers(disk, segment)
-    return merge_ledgers(ledgers)
-
-
-def may_cut_at(ledger: pa.RecordBatch, offset: LogOffset) -> bool:
-    """Whether all transactions at or below the offset are whole without the rows above it."""
-    begins = list(zip(ledger.column("from_tx").to_pylist(), ledger.column("from_op").to_pylist(), strict=True))
-    ends = list(zip(ledger.column("to_tx").to_pylist(), ledger.column("to_op").to_pylist(), strict=True))
-    return not any(begin <= offset < end for begin, end in zip(begins, ends, strict=True))
-
-
 def _choose(
     disk: Disk, files: LogFiles, durable: LogOffset, held: LogOffset | None, options: CompactionOptions
 ) -> list[Segment]:
@@ -119,7 +102,7 @@ def _write(
     folded = [fold_updates(run.batches, facts.key_columns) for run in runs]
     if len(chosen) == 1 and not any(one.ledger.num_rows for one in folded):
         return None  # a copy of one segment would gain nothing
-    old_ledgers = [old for segment in chosen for old in _ledgers(disk, segment)]
+    old_ledgers = [old for segment in chosen for old in ledgers_of(disk, segment)]
     ledger = merge_ledgers([*(one.ledger for one in folded), *old_ledgers])
     first_block, last_block = chosen[0].refs[0].header, chosen[-1].refs[-1].header
     # Wire sizes count on from where the range began. When it was written stays, or no row would ever be old.
@@ -138,10 +121,6 @@ def _write(
     segment = Segment(name, path, loaded=True, closed=True)
     segment.add(refs)
     return segment
-
-
-def _ledgers(disk: Disk, segment: Segment) -> list[pa.RecordBatch]:
-    return [] if segment.ledger is None else read_batches(disk, segment.ledger)
 
 
 @dataclass(slots=True)

@@ -14,13 +14,20 @@ logger = logging.getLogger(__name__)
 class Flusher:
     """Runs until `stop`. What became durable is told to `on_flushed`, in this thread, in the order of the flushes."""
 
-    def __init__(self, store: Store, on_flushed: Callable[[Sequence[Flushed]], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        on_flushed: Callable[[Sequence[Flushed]], None],
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """`on_failure` is told of a defect that ended the thread. The process must stop then: nothing is flushed."""
         self._store = store
         self._on_flushed = on_flushed
+        self._on_failure = on_failure
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
         self.failure: BaseException | None = None
-        """A defect that ended the thread: the process must stop, since nothing is flushed any more."""
+        """What ended the thread, if it was not `stop`."""
 
     def start(self) -> "Flusher":
         self._thread.start()
@@ -29,7 +36,7 @@ class Flusher:
     def stop(self, *, flush: bool = True) -> None:
         """End the thread; `flush` writes what is left first, and raises what prevents it."""
         self._stopping.set()
-        self._store.flush_wanted.set()
+        self._store.stop_waiting()
         self._thread.join(WAIT_SECONDS_MAX)
         if self.failure is not None:
             raise self.failure
@@ -44,6 +51,8 @@ class Flusher:
         except BaseException as failure:
             logger.exception("the flusher ended")
             self.failure = failure
+            if self._on_failure is not None:
+                self._on_failure(failure)
 
     def _tell(self, flushed: Sequence[Flushed]) -> None:
         if flushed:

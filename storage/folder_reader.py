@@ -20,6 +20,7 @@ from storage.blocks_cache import BlocksCache
 from storage.disk import Disk
 from storage.errors import CorruptBlock, FileVanished, Hole, StorageError, UnknownLog, from_os_error
 from storage.journal import JournalFile, JournalIndex, JournalShare, aligned_of, load_blocks
+from storage.ledger import folded_ranges
 from storage.limits import READ_ATTEMPTS_MAX
 from storage.log_facts import LogFacts, list_logs, read_log
 from storage.offset import SNAPSHOT_END, LogOffset
@@ -55,6 +56,15 @@ class FolderReader:
     def read(self, log: int, after: LogOffset, max_bytes: int | None = None) -> ReadResult:
         """The rows above `after` that are on disk; see `storage.reading.read` for limits and errors."""
         return self._attempt(log, lambda: read(self._view(log, after), after, max_bytes))
+
+    def folded_ranges(self, log: int) -> pa.RecordBatch:
+        """The ranges inside which no version may be cut (`storage.ledger.may_cut_at`). Look again after reading."""
+
+        def attempt() -> pa.RecordBatch:
+            living, _ = list_segments(self._disk, log)
+            return folded_ranges(self._disk, LogFiles(log, living, []))
+
+        return self._attempt(log, attempt)
 
     def bases(self, log: int) -> list[Base]:
         """The bases of a log, the complete ones and the one that is being written."""

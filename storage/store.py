@@ -70,6 +70,7 @@ class Store:
         self._maintaining = threading.Lock()
         self._maintained: int | None = None
         self._must_abandon = False
+        self._stop_waiting = False
         self._room = threading.Condition(self.lock)
         with named_faults(layout.LOGS):
             disk.make_folder(layout.LOGS)
@@ -230,9 +231,12 @@ class Store:
             flushed = self._control.end(job, self._clocks.monotonic())
             self._finish_removals()
             self._room.notify_all()
+            stopped = [log for log in job.triggers if (opened := self.logs.peek(log)) and opened.state.fault]
         if self._marks:
             for one in flushed:
                 self._marks.durable(one.log, one.aligned)
+            for log in stopped:
+                self._marks.close(log, "the log stopped")
         return flushed
 
     def flush(self, *, demand: Iterable[int] | None = None) -> list[Flushed]:
@@ -245,13 +249,20 @@ class Store:
             return self.end_flush(job)
 
     def wait_until_due(self, timeout_seconds: float) -> None:
-        """Return when `flush` will have something to do, or when the time is up."""
+        """Return when `flush` will have something to do, when the time is up, or after `stop_waiting`."""
+        if self._stop_waiting:
+            return
         self.flush_wanted.clear()
         due_at = self.next_flush_at()
         if due_at is not None:
             timeout_seconds = min(timeout_seconds, due_at - self._clocks.monotonic())
-        if timeout_seconds > 0:
+        if timeout_seconds > 0 and not self._stop_waiting:
             self.flush_wanted.wait(timeout_seconds)
+
+    def stop_waiting(self) -> None:
+        """Nobody waits for a flush to become due any more: who does is woken."""
+        self._stop_waiting = True
+        self.flush_wanted.set()
 
     def flush_all(self) -> list[Flushed]:
         """Flush every row there is; raises the fault that prevents it."""
@@ -302,6 +313,9 @@ class Store:
         with self.lock:
             state = None if log is None else self.log(log).state
             wait = min(timeout_seconds, limits.WAIT_SECONDS_MAX)
+            if not self._buffer.has_room(size, state):
+                self._buffer.make_room()
+                self.flush_wanted.set()
             return self._room.wait_for(lambda: self._buffer.has_room(size, state), wait)
 
     def gauges(self) -> dict[Metric, float]:

@@ -57,6 +57,7 @@ class WriteBuffer:
         self._dirty: dict[int, ShapeLog] = {}
         self._due: dict[int, tuple[ShapeLog, Trigger]] = {}
         self._has_news = False
+        self._must_make_room = False
 
     def admit(self, log: ShapeLog, share_size: int, source_size: int) -> None:
         """Raise `BufferFull` unless the rows fit; a single append larger than a bound is let in when alone."""
@@ -72,6 +73,10 @@ class WriteBuffer:
     def has_room(self, size: int, log: ShapeLog | None) -> bool:
         """Whether an append of that many bytes would be taken."""
         return not self._is_full(size) and (log is None or not self._is_log_full(log, size))
+
+    def make_room(self) -> None:
+        """Somebody waits for room: whatever is held is due."""
+        self._must_make_room = bool(self._dirty)
 
     def hold(self, log: ShapeLog, share: Share) -> None:
         """A log took a share."""
@@ -156,7 +161,8 @@ class WriteBuffer:
         aged_at = self._aged_at()
         if aged_at is not None and now >= aged_at:
             return self._all(Trigger.AGE)
-        if self.size >= self.options.bytes_max:
+        if self._must_make_room or self.size >= self.options.bytes_max:
+            self._must_make_room = False
             return self._all(Trigger.PRESSURE)
         return dict(self._due)
 
@@ -166,7 +172,7 @@ class WriteBuffer:
 
     def next_due_at(self) -> float | None:
         """When the age of the oldest row will make a flush due; None if nothing waits. 0 if something is due now."""
-        if self._due or self.size >= self.options.bytes_max:
+        if self._due or self._must_make_room or self.size >= self.options.bytes_max:
             return 0.0
         return self._aged_at()
 

@@ -18,7 +18,7 @@ import typer
 from tests.tree import ROOT, Source, prose, sources
 
 UNITS = {"KIB", "MIB", "GIB"}  # helpers of limits.py that are not limits themselves
-EXPLAINED = ("storage.", "cdc.source.")  # packages of which the architecture names every module
+EXPLAINED = ("storage.", "cdc.source.", "flush_tracker.")  # packages of which the architecture names every module
 
 
 def limits(module: ModuleType) -> Iterator[str]:

@@ -21,13 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.block import BlockFlag, BlockKind
-from storage.compaction import CompactionOptions, compact, folded_ranges, may_cut_at
+from storage.compaction import CompactionOptions, compact
 from storage.disk import Disk, LocalDisk, folder_of
 from storage.errors import CorruptBlock, LogFault, SharedDiskFault, UnknownLog
 from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
 from storage.folder_reader import FolderReader
 from storage.layout import SegmentName
 from storage.leases import Lease, take_lease
+from storage.ledger import folded_ranges, may_cut_at
 from storage.memory_disk import MemoryDisk, luckiest
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.rows import Kind

@@ -262,3 +262,51 @@ def test_each_log_hears_of_its_flushes_in_order_while_threads_write() -> None:
         ends = [one.aligned for one in told.flushed if one.log == log]
         assert ends == sorted(set(ends))
         assert ends[-1] == LogOffset(last, 3)
+
+
+def test_a_defect_is_told_to_whoever_can_stop_the_process() -> None:
+    """A log whose state cannot be is a defect; whoever flushed in silence would never be missed."""
+    disk = MemoryDisk()
+    store = Store(disk, Clocks())
+    store.create_log(LogFacts(1, "a-handle"))
+    defect = RuntimeError("the listener broke")
+    told = threading.Event()
+    failures: list[BaseException] = []
+
+    def listen(flushed: Sequence[Flushed]) -> None:
+        raise defect
+
+    def on_failure(failure: BaseException) -> None:
+        failures.append(failure)
+        told.set()
+
+    flusher = Flusher(store, listen, on_failure).start()
+    store.append(1, rows([(1, 0)]), after=SNAPSHOT_END, aligned=LogOffset(1, 1))
+    assert told.wait(HANG_SECONDS)
+    assert failures == [defect]
+    with pytest.raises(RuntimeError, match="the listener broke"):
+        flusher.stop()
+
+
+def test_whoever_waits_for_room_need_not_wait_for_the_age_of_rows() -> None:
+    batch = rows([(1, 0), (1, 2)], text="x" * 1000)
+    options = StoreOptions(buffer=BufferOptions(bytes_max=batch.nbytes + 2000, flush_age_seconds=NEVER_SECONDS))
+    store = Store(MemoryDisk(), Clocks(), options)
+    store.create_log(LogFacts(1, "a-handle"))
+    store.append(1, batch, after=SNAPSHOT_END, aligned=LogOffset(1, 3))
+    told = Told()
+    flusher = Flusher(store, told).start()
+    assert store.wait_for_room(batch.nbytes, HANG_SECONDS)
+    flusher.stop()
+    assert store.metrics.value(Metric.FLUSHES, Trigger.PRESSURE.value) == 1
+
+
+def test_waiters_of_a_log_that_stops_are_woken() -> None:
+    disk = FaultyDisk(MemoryDisk(), Script(Rule("append", Fault(errno.EACCES, happens=False), path="segment")))
+    store = Store(disk, Clocks(), StoreOptions(flush=FlushOptions(own_segment_bytes=1)))
+    store.create_log(LogFacts(1, "a-handle"))
+    woken: list[LogOffset | None] = []
+    store.append(1, rows([(1, 0)]), after=SNAPSHOT_END, aligned=LogOffset(1, 1))
+    store.watch(1).durable.subscribe(SNAPSHOT_END, woken.append)
+    store.flush(demand=[1])
+    assert woken == [None]
