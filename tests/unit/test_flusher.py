@@ -302,7 +302,7 @@ def test_whoever_waits_for_room_need_not_wait_for_the_age_of_rows() -> None:
 
 
 def test_waiters_of_a_log_that_stops_are_woken() -> None:
-    disk = FaultyDisk(MemoryDisk(), Script(Rule("append", Fault(errno.EACCES, happens=False), path="segment")))
+    disk = FaultyDisk(MemoryDisk(), Script(Rule("append", Fault(errno.EACCES, happens=False), path="*.segment")))
     store = Store(disk, Clocks(), StoreOptions(flush=FlushOptions(own_segment_bytes=1)))
     store.create_log(LogFacts(1, "a-handle"))
     woken: list[LogOffset | None] = []
