@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,9 @@ OUT = Path(__file__).parent.parent.parent / "build" / "bench"
 """Where results go, and the data while it is measured."""
 
 MB = 1_000_000
+
+LIMIT_ATTEMPTS = 3
+"""In each round; the limit of the round is the best of them."""
 
 
 def options_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -76,9 +79,22 @@ def settle() -> None:
     os.sync()
 
 
+def best(measure: Callable[[], float]) -> float:
+    """The least of some attempts. A limit is what a disk can do; a stall of the system is no limit.
+
+    Seen: one attempt in four waited for memory of the page cache and took five times as long as the others, most often
+    right after a run of ours, which then seemed to be faster than the disk.
+    """
+    return min(measure() for _ in range(LIMIT_ATTEMPTS))
+
+
 def plain_write_seconds(folder: Path, size: int, syncs: int) -> float:
     """The limit of a log: so many bytes in so many plain writes, each followed by an fdatasync, to one file."""
     data = np.random.default_rng(1).bytes(-(-size // syncs))
+    return best(lambda: _plain_write_seconds(folder, data, syncs))
+
+
+def _plain_write_seconds(folder: Path, data: bytes, syncs: int) -> float:
     path = folder / "limit"
     settle()
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)

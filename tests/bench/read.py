@@ -18,7 +18,7 @@ from storage.offset import SNAPSHOT_END
 from storage.store import StoreOptions
 from storage.store_reader import StoreReader
 from storage.write_buffer import BufferOptions
-from tests.bench.measuring import MB, drop_from_cache, options_parser, progress, scaled, scan, scratch
+from tests.bench.measuring import MB, best, drop_from_cache, options_parser, progress, scaled, scan, scratch
 from tests.bench.pump import Pump
 from tests.bench.rows import Row, compared
 from tests.bench.workload import TRANSACTION_ROWS, fragments, make_logs, open_store
@@ -69,7 +69,7 @@ def _from_files(options: Namespace, root: Path, name: str) -> list[Row]:
     with folder_of(LocalDisk(root)) as disk:
         for turn in range(options.rounds):
             progress(f"read: cold files, {name}: round {turn + 1} of {options.rounds}")
-            limits.append(size / MB / _cold(paths, lambda: sum(map(scan, paths)), size))
+            limits.append(size / MB / best(lambda: _cold(paths, lambda: sum(map(scan, paths)), size)))
             for kind, max_bytes in KINDS.items():
                 # A new store has nothing in memory but what opening the log told it: where the last blocks are.
                 reader = StoreReader(open_store(disk, Clocks(), 1))

@@ -3,11 +3,15 @@
 Invariants:
     ratio is given iff baseline is: the share of the limit that was reached, so more is better
     met is given iff a target is
+    a target is not met by beating the limit: then the limit was disturbed, and nothing is known
 """
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+RATIO_CREDIBLE_MAX = 1.1
+"""Nobody is faster than the limit, but for noise; beyond this it was the limit that was slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ def compared(
     value, baseline = statistics.median(values), statistics.median(baselines)
     if ratio_min is None:
         return Row(measure, value, unit, baseline, ratio)
+    if ratio > RATIO_CREDIBLE_MAX:
+        return Row(measure, value, unit, baseline, ratio, f"ratio >= {ratio_min:g} (limit disturbed)", met=False)
     return Row(measure, value, unit, baseline, ratio, f"ratio >= {ratio_min:g}", ratio >= ratio_min)
 
 

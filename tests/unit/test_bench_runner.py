@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from tests.bench import __main__ as runner
+from tests.bench.measuring import best
 from tests.bench.rows import Row, bounded, compared
 
 TINY = {
@@ -81,6 +82,18 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
     assert (row.value, row.baseline, row.ratio, row.met) == (20.0, 40.0, 0.5, True)
     row = compared("", "", [10.0, 20.0, 30.0], [10.0, 80.0, 40.0])
     assert (row.value, row.baseline, row.ratio, row.met) == (20.0, 40.0, 0.75, None)
+
+
+def test_a_limit_that_was_beaten_is_no_limit() -> None:
+    row = compared("", "", [33.0], [10.0], ratio_min=0.7)
+    assert (row.ratio, row.met) == (3.3, False)
+    assert "disturbed" in row.target
+    assert compared("", "", [10.5], [10.0], ratio_min=0.7).met
+
+
+def test_a_limit_is_the_best_of_its_attempts() -> None:
+    attempts = iter([0.6, 0.1, 0.2])
+    assert best(lambda: next(attempts)) == 0.1
 
 
 def test_a_bound_is_met_up_to_the_bound() -> None:
