@@ -51,15 +51,15 @@ async def stream(database: Database, framing: Framing = Framing.LIBPQ) -> list[b
     command = (
         "START_REPLICATION SLOT recorded LOGICAL 0/0 (proto_version '1', publication_names 'recorded', messages 'true')"
     )
-    copying = await start_stream(connection, command, framing)
     frames: list[bytes] = []
     try:
-        while not _has_ended(frames):
-            batch = await copying.batch()
-            bounds = zip(batch.starts.tolist(), batch.ends.tolist(), strict=True)
-            frames += [batch.buffer[start:stop].tobytes() for start, stop in bounds]
+        copying = await start_stream(connection, command, framing)
+        with contextlib.closing(copying):
+            while not _has_ended(frames):
+                batch = await copying.batch()
+                bounds = zip(batch.starts.tolist(), batch.ends.tolist(), strict=True)
+                frames += [batch.buffer[start:stop].tobytes() for start, stop in bounds]
     finally:
-        copying.close()
         await connection.close()
     return frames
 

@@ -5,6 +5,7 @@ reference confirms one transaction behind, or takes a flush that ends inside a t
 says what it does instead.
 """
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -540,11 +541,14 @@ def calls_of(action: Callable[[], object]) -> int:
         count += event in {"call", "c_call"}
 
     before = sys.getprofile()
+    gc.collect()
+    gc.disable()  # a collection calls whatever finalizers are due, of anybody's objects
     sys.setprofile(profile)
     try:
         action()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return count
 
 
