@@ -162,9 +162,9 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     from dataclasses import asdict
 
     from cdc.inspect.folder import opened
-    from cdc.inspect.verify import size_of
-    from cdc.inspect.verify import verify as verify_folder
     from cdc.output import print_json, print_report, progress_of
+    from storage.verify import size_of
+    from storage.verify import verify as verify_folder
 
     with opened(folder) as disk, progress_of(size_of(disk)) as on_bytes:
         report = verify_folder(disk, on_bytes)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
-from cdc.inspect.report import Report
+from storage.verify_report import Report
 
 SIGPIPE_STATUS = 128 + 13
 """What a shell reports of a program whose reader went away."""

@@ -1,9 +1,15 @@
 """The watch: print what a slot delivers, live. Leaves nothing behind, unless a slot is named.
 
 Tables are never altered here: one whose UPDATE would fail when published is left out, or refused if it was named.
+
+Invariants:
+    a named slot keeps its publication: without the one that it began with, its changes cannot be read, or are not sent
+    what is made for one watch has a name of its own: process numbers are the same in many containers
 """
 
-import os
+import asyncio
+import secrets
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,9 +20,9 @@ import orjson
 import typer
 
 from cdc.source.attempt import Arrived, Connected, Delivery, Stopping
-from cdc.source.catalog import find_tables, list_tables
+from cdc.source.catalog import find_tables, list_tables, read_leaves, read_publication
 from cdc.source.connections import Connection, connect_once, fetch
-from cdc.source.errors import CannotPublish
+from cdc.source.errors import CannotPublish, SourceError
 from cdc.source.fragments import Changes, Fragment, KeepAlive, Kind
 from cdc.source.handshake import Settings
 from cdc.source.lsn import Lsn, format_lsn
@@ -46,16 +52,35 @@ class Request:
     count: int | None
 
 
+async def follow_until_told(request: Request, out: TextIO) -> int:
+    """Watch until enough has come, or a signal; the signal's number or 0. Cleans up before it returns."""
+    watching = asyncio.ensure_future(follow(request, out))
+    told: list[int] = []
+
+    def stop(number: int) -> None:
+        told.append(number)
+        watching.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    try:
+        await watching
+    except asyncio.CancelledError:
+        if not told:
+            raise
+    return told[0] if told else 0
+
+
 async def follow(request: Request, out: TextIO) -> None:
     """Watch until enough has come."""
-    name = f"{NAME_PREFIX}{os.getpid():x}"
-    async with _publication(request, name) as settings:
+    async with _publication(request) as settings:
         left = request.count
         async with Session(settings, known=lambda: None) as session:
             end: Lsn | None = None
             while left is None or left > 0:
                 delivery = await session.next()
-                if note := _note(delivery, temporary=settings.temporary):
+                if note := _note(delivery, settings):
                     typer.echo(note, err=True)
                 if isinstance(delivery, Arrived):
                     for line in lines(delivery, as_json=request.as_json):
@@ -70,13 +95,15 @@ async def follow(request: Request, out: TextIO) -> None:
 
 
 @asynccontextmanager
-async def _publication(request: Request, name: str) -> AsyncIterator[Settings]:
-    """A publication for as long as the watch lives, or the one that was named."""
+async def _publication(request: Request) -> AsyncIterator[Settings]:
+    """Settings, and a publication for as long as the watch lives, unless something that is named needs it longer."""
+    passing = f"{NAME_PREFIX}{secrets.token_hex(4)}"
     settings = Settings(
         conninfo=request.conninfo,
-        slot=request.slot or name,
-        publication=request.publication or name,
-        mode="managed" if request.publication is None else "manual",
+        slot=request.slot or passing,
+        publication=request.publication or request.slot or passing,
+        mode="manual",
+        tables=request.tables,
         temporary=request.slot is None,
         adopt=request.slot is not None,
         patience_seconds=PATIENCE_SECONDS,
@@ -88,34 +115,55 @@ async def _publication(request: Request, name: str) -> AsyncIterator[Settings]:
     control = await connect_once(request.conninfo, "shapelog watch")
     try:
         await _sweep(control)
-        tables = await _choose(control, request.tables)
-        yield replace(settings, tables=tuple(table.sql for table in tables))
+        if request.slot is None or (await read_publication(control, settings.publication)).oid is None:
+            tables = await _choose(control, request.tables)
+            settings = replace(settings, mode="managed", tables=tuple(table.sql for table in tables))
     finally:
-        if not control.closed:
-            await fetch(control, f"DROP PUBLICATION IF EXISTS {quote(name)}")
         await control.close()
+    try:
+        yield settings
+    finally:
+        if request.slot is None:
+            await _drop_publication(settings)
+
+
+async def _drop_publication(settings: Settings) -> None:
+    try:
+        control = await connect_once(settings.conninfo, "shapelog watch")
+        try:
+            await fetch(control, f"DROP PUBLICATION IF EXISTS {quote(settings.publication)}")
+        finally:
+            await control.close()
+    except SourceError:
+        typer.echo(f"the publication {settings.publication} is still there; the next watch drops it", err=True)
 
 
 async def _choose(control: Connection, names: tuple[str, ...]) -> list[TableState]:
-    if names:
-        found = await find_tables(control, names)
-        missing = [name for name, table in found.items() if table is None]
-        if missing:
-            raise CannotPublish(f"no such table: {', '.join(missing)}", hint="Check the name, and quote it as in SQL.")
-        tables = [table for table in found.values() if table is not None]
-        for table in tables:
-            if not table.can_identify and table.kind == "r":
-                raise CannotPublish(
-                    f"{table} has no replica identity: while it is published, its UPDATE and DELETE fail",
-                    hint=f"Run ALTER TABLE {table.sql} REPLICA IDENTITY FULL; and watch again.",
-                )
-        return tables
-    listed = await list_tables(control)
-    fit = [table for table in listed if unfit(table) is None and (table.can_identify or table.kind == "p")]
-    left_out = sorted(str(table) for table in listed if table not in fit)
-    if left_out:
-        typer.echo(f"left out, since publishing them would make their UPDATE fail: {', '.join(left_out)}", err=True)
-    return fit
+    if not names:
+        listed = [table for table in await list_tables(control) if unfit(table) is None]
+        fit = [table for table in listed if await _keyless_part(control, table) is None]
+        left_out = sorted(str(table) for table in listed if table not in fit)
+        if left_out:
+            typer.echo(f"left out, since publishing them would make their UPDATE fail: {', '.join(left_out)}", err=True)
+        return fit
+    found = await find_tables(control, names)
+    missing = [name for name, table in found.items() if table is None]
+    if missing:
+        raise CannotPublish(f"no such table: {', '.join(missing)}", hint="Check the name, and quote it as in SQL.")
+    tables = [table for table in found.values() if table is not None]
+    for table in tables:
+        if unfit(table) is None and (part := await _keyless_part(control, table)):
+            raise CannotPublish(
+                f"{part} has no replica identity: while it is published, its UPDATE and DELETE fail",
+                hint=f"Run ALTER TABLE {part.sql} REPLICA IDENTITY FULL; and watch again.",
+            )
+    return tables
+
+
+async def _keyless_part(control: Connection, table: TableState) -> TableState | None:
+    """The table, or a partition of it, whose rows cannot be told apart once it is published."""
+    leaves = await read_leaves(control, table.oid) if table.kind == "p" else (table,)
+    return next((part for part in leaves if not part.can_identify), None)
 
 
 async def _sweep(control: Connection) -> None:
@@ -128,11 +176,12 @@ async def _sweep(control: Connection) -> None:
             await fetch(control, f"DROP PUBLICATION IF EXISTS {quote(row['name'])}")
 
 
-def _note(delivery: Delivery, *, temporary: bool) -> str | None:
+def _note(delivery: Delivery, settings: Settings) -> str | None:
     match delivery:
         case Connected(attempt=1, start=start):
-            return f"watching from {format_lsn(start)}; Ctrl-C ends it"
-        case Connected(start=start) if temporary:
+            kept = "" if settings.temporary else f", and what is shown leaves the slot {settings.slot}"
+            return f"watching from {format_lsn(start)}{kept}; Ctrl-C ends it"
+        case Connected(start=start) if settings.temporary:
             return f"connected again: a new temporary slot begins at {format_lsn(start)}; what came before is not shown"
         case Connected(start=start):
             return f"connected again, from {format_lsn(start)}"

@@ -2,17 +2,22 @@
 
 A base is one file of chunks, block k holding the rows of chunk `0_k`, readable while it is written. An end mark makes
 it complete and says its floor: the log is to be followed from there. Immutable from then on (A12).
+
+Invariants:
+    a file under a base's name was synced to its end mark before it got that name: whoever finds it may rely on it
+    one that is being written has a temporary name, and goes with a crash
 """
 
+import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from storage import layout
 from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
-from storage.errors import LogFault, Misuse, Refetch, from_os_error
+from storage.errors import CorruptBlock, LogFault, Misuse, Refetch, from_os_error
 from storage.file_write import FileWrite, Stage
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.parts import Part, encode_batches
@@ -31,6 +36,8 @@ class Base:
     end: BlockHeader | None = None
     damage: LogFault | None = None
     """What lies where the next chunk or the end mark should be."""
+    is_given_up: bool = False
+    """A sync of it failed: it will never be complete."""
 
     @property
     def is_complete(self) -> bool:
@@ -58,22 +65,29 @@ class Base:
     def refresh(self, disk: Disk) -> None:
         """Look for what was written since; a base that is complete does not change."""
         if self.end is None:
-            start = self.chunks[-1].end if self.chunks else 0
-            found = scan(disk, self.path, start=start)
+            has_name = not layout.is_temporary(self.path)
+            found = scan(disk, self.path, start=self.chunks[-1].end if self.chunks else 0)
             self.damage = found.damage
             for ref in found.refs:
-                if ref.header.kind is BlockKind.BASE_END:
-                    self.end = ref.header
-                else:
+                if ref.header.kind is not BlockKind.BASE_END:
                     self.chunks.append(ref)
+                elif has_name:  # without it, nobody knows whether the end mark was synced
+                    self.end = ref.header
+            if has_name and found.torn is not None:
+                self.damage = CorruptBlock(f"a base ends in {found.torn}", path=self.path, position=found.end)
 
 
-def list_bases(disk: Disk, log: int) -> list[Base]:
-    """All bases of a log, complete or not, in the order in which they were begun."""
-    numbers = sorted(
-        number for number in map(layout.base_number, disk.names(layout.log_folder(log))) if number is not None
-    )
-    bases = [Base(number, layout.base_path(log, number)) for number in numbers]
+def list_bases(disk: Disk, log: int, known: Sequence[Base] = ()) -> list[Base]:
+    """All bases of a log in the order in which they were begun; `known` ones that are complete are not read again."""
+    names = disk.names(layout.log_folder(log))
+    growing = {number for number in map(layout.unfinished_base_number, names) if number is not None}
+    named = {number for number in map(layout.base_number, names) if number is not None}
+    bases = [
+        Base(number, layout.base_path(log, number) if number in named else layout.unfinished_base_path(log, number))
+        for number in sorted(growing | named)
+    ]
+    complete = {base.number: base for base in known if base.is_complete}
+    bases = [complete.get(base.number, base) if base.number in named else base for base in bases]
     for base in bases:
         base.refresh(disk)
     return bases
@@ -94,14 +108,12 @@ class BaseWriter:
     """Writes one base, chunk by chunk; the caller cuts the chunks (`storage.columns.chunks_by_wire`)."""
 
     def __init__(self, disk: Disk, log: int, number: int) -> None:
-        self.base = Base(number, layout.base_path(log, number))
+        self.base = Base(number, layout.unfinished_base_path(log, number))
         self._disk = disk
         self._log = log
         self._size = 0
         self._synced = 0
         self._repairs: list[Repair] = []
-        self._is_lost = False
-        """A sync failed: nobody knows which chunks are on the disk."""
 
     def chunk(self, rows: pa.RecordBatch, *, written_at: int) -> None:
         """Add the next chunk. Not synced: a base without its end mark starts again after a crash.
@@ -115,25 +127,25 @@ class BaseWriter:
         self.base.chunks.append(self._put(header, [encode_batches([rows])], sync=False))
 
     def finish(self, *, floor: LogOffset, last: LogOffset, wire_end: int, written_at: int) -> Base:
-        """Sync the chunks, then the end mark: from here on the base survives, and its chunks are known to be whole."""
+        """Sync the chunks and the end mark, and give the file its name: from here on the base survives."""
         if self.base.chunks:
             self._sync()
         header = self._header(BlockKind.BASE_END, self.base.rows, last, floor, wire_end, written_at)
         ref = self._put(header, [], sync=True)
-        self._sync_name()
+        self._give_name()
         self.base.end = ref.header
         return self.base
 
     def _put(self, header: BlockHeader, parts: Sequence[Part], *, sync: bool) -> BlockRef:
-        if self.base.is_complete or self._is_lost:
-            state = "was given up after a failed sync" if self._is_lost else "is complete"
+        if self.base.is_complete or self.base.is_given_up:
+            state = "was given up after a failed sync" if self.base.is_given_up else "is complete"
             raise Misuse(f"base {self.base.number} of log {self._log} {state}")
         write = FileWrite(self.base.path, not self._size, self._size, self._synced, self._repairs, shared=False)
         write.put(self._disk, [(header, parts)], sync=sync)
         if write.failure is not None:
             if write.stage is Stage.WRITE:
                 self._repairs = [Repair(self.base.path, self._size)]
-            self._is_lost = write.stage is Stage.SYNC
+            self.base.is_given_up = write.stage is Stage.SYNC
             raise write.failure
         self._repairs = []
         self._size = write.refs[-1].end
@@ -143,16 +155,21 @@ class BaseWriter:
         try:
             self._disk.sync(self.base.path)
         except OSError as error:
-            self._is_lost = True
+            self.base.is_given_up = True
             raise from_os_error(error, self.base.path) from None
         self._synced = self._size
 
-    def _sync_name(self) -> None:
+    def _give_name(self) -> None:
+        base, old, path = self.base, self.base.path, layout.base_path(self._log, self.base.number)
         try:
+            self._disk.link(old, path)  # never in the place of a file that is there
             self._disk.sync_folder(layout.log_folder(self._log))
         except OSError as error:
-            self._is_lost = True
-            raise from_os_error(error, self.base.path) from None
+            base.is_given_up = True
+            raise from_os_error(error, path) from None
+        base.path, base.chunks = path, [replace(ref, path=path) for ref in base.chunks]
+        with contextlib.suppress(OSError):  # what stays goes at the next start
+            self._disk.remove(old)  # who reads by this name looks again
 
     def _header(
         self, kind: BlockKind, rows: int, last: LogOffset, aligned: LogOffset, wire_end: int, written_at: int

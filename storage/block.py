@@ -50,7 +50,7 @@ class BlockKind(IntEnum):
     """The last block of a complete base."""
 
     LEDGER = 5
-    """The ranges that a compaction folded, or that a compacted source left out."""
+    """The ranges that a compaction folded. Those that a compacted source left out are told by `BlockFlag.GAP`."""
 
 
 class BlockFlag(IntFlag):

@@ -69,7 +69,7 @@ def compact(store: Store, log: int, *, now: int, options: CompactionOptions | No
                 gone = strays(disk, files)
             remove_files(disk, gone)
     before, after = sum(segment.size for segment in chosen), compacted.size
-    logger.info("log %d: compacted %d segments, %d to %d bytes", log, len(chosen), before, after)
+    logger.info("log %d (%s): compacted %d segments, %d to %d bytes", log, facts.handle, len(chosen), before, after)
     return compacted
 
 

@@ -12,6 +12,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from storage.limits import DESCRIPTORS_MAX
@@ -121,8 +122,8 @@ class DescriptorPool:
     def _shrink(self) -> None:
         surplus = len(self._open) - self._descriptors_max
         if surplus > 0:
-            idle = [key for key, entry in self._open.items() if not entry.borrowers and not entry.is_dirty]
-            for key in idle[:surplus]:
+            idle = (key for key, entry in self._open.items() if not entry.borrowers and not entry.is_dirty)
+            for key in list(islice(idle, surplus)):  # nearly always the first: no need to look at all
                 self._forget(key)
 
     def _forget(self, key: tuple[str, bool]) -> None:

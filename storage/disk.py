@@ -18,7 +18,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from storage.descriptors import DescriptorPool
-from storage.limits import DESCRIPTORS_MAX
+from storage.limits import DESCRIPTORS_MAX, SYNCS_AT_ONCE_MAX
 
 Bytes = bytes | bytearray | memoryview
 """Anything with a buffer that can be written."""
@@ -29,6 +29,10 @@ _IOV_MAX = 1024
 
 class Disk(Protocol):
     """Files and folders below one root. Every operation raises `OSError`."""
+
+    @property
+    def syncs_at_once(self) -> int:
+        """How many threads may sync different files together; 1 where the order of operations must be certain."""
 
     def create(self, path: str) -> None:
         """Make a new, empty file; `FileExistsError` if the name is taken."""
@@ -78,6 +82,8 @@ class Disk(Protocol):
 
 class LocalDisk:
     """A folder of a POSIX file system."""
+
+    syncs_at_once = SYNCS_AT_ONCE_MAX
 
     def __init__(self, root: Path | str, *, descriptors_max: int = DESCRIPTORS_MAX) -> None:
         self.root = Path(root)

@@ -79,6 +79,13 @@ class SharedDiskFault(StorageError):
     hint = "Free space or mend the disk; writing resumes by itself, and no shape is ended for this."
 
 
+class DiskStalled(SharedDiskFault):
+    """A write or a sync of the disk that all logs share has not returned; whether it succeeds, nobody knows yet."""
+
+    code = "disk_stalled"
+    hint = "Look at the disk: the process waits in a system call, and goes on as soon as that returns."
+
+
 class UnknownLog(StorageError):
     """No log has this number, or it was removed."""
 

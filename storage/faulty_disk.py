@@ -17,7 +17,7 @@ Invariants:
 import errno
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from random import Random
@@ -175,15 +175,23 @@ class Injected(NamedTuple):
 class FaultyDisk:
     """A `Disk` around another. `healthy` switches faults off and on again at any time."""
 
-    def __init__(self, disk: Disk, plan: Plan) -> None:
+    syncs_at_once = 1
+
+    def __init__(self, disk: Disk, plan: Plan, *, forgotten: Iterable[str] = ()) -> None:
+        """`forgotten`: what was, by an earlier process; the kernel lives on."""
         self.disk = disk
         self.plan = plan
         self.healthy = False
         self.log: list[Injected] = []
         """The faults so far, in order."""
         self._calls = 0
-        self._forgotten: set[str] = set()  # files whose bytes the kernel dropped
+        self._forgotten = set(forgotten)  # files whose bytes the kernel dropped
         self._lock = threading.Lock()
+
+    @property
+    def forgotten(self) -> frozenset[str]:
+        """Files of which a sync failed: later ones do nothing, in this process and in those that follow."""
+        return frozenset(self._forgotten)
 
     def create(self, path: str) -> None:
         """May leave a file although it says that it failed."""

@@ -1,6 +1,7 @@
 """One file's part of a flush: repair, create, write, sync; and how far that came."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -46,25 +47,47 @@ class FileWrite:
     refs: list[BlockRef] = field(default_factory=list)
 
     def put(self, disk: Disk, blocks: Sequence[Block], *, sync: bool = True) -> None:
-        """Leave the outcome in `stage` and `failure`; nothing is raised but defects."""
-        try:
+        """Write and sync; without `sync`, whoever wants the bytes to be certain syncs them with a later write."""
+        self.write(disk, blocks)
+        if sync:
+            self.sync(disk)
+        elif self.failure is None:
+            self.stage = Stage.DONE
+
+    def write(self, disk: Disk, blocks: Sequence[Block]) -> None:
+        """Write; a failure is noted. Nothing is raised but defects."""
+        with self._noted():
             run_repairs(disk, self.repairs)
-            buffers = self._encode(blocks)
+            buffers = self._encode(blocks)  # before a byte is written: what cannot be encoded leaves no trace
             self.stage = Stage.WRITE
             if self.is_new:
                 disk.create(self.path)
             disk.append(self.path, buffers)
-            if sync:
-                self.stage = Stage.SYNC
-                disk.sync(self.path)
-                if self.is_new:
-                    disk.sync_folder(self.path.rpartition("/")[0])
+
+    def sync(self, disk: Disk) -> None:
+        """Make certain what was written, if it was; a failure is noted."""
+        if self.stage is not Stage.WRITE or self.failure is not None:
+            return
+        with self._noted():
+            self.stage = Stage.SYNC
+            disk.sync(self.path)
+            if self.is_new:
+                disk.sync_folder(self.path.rpartition("/")[0])
             self.stage = Stage.DONE
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
         except FileExistsError as error:
             self.stage = Stage.WAITING  # somebody else's file: it is not ours to repair
             self.failure = from_os_error(error, self.path, shared=self.shared)
         except OSError as error:
             self.failure = from_os_error(error, self.path, shared=self.shared)
+        except StorageError as error:
+            if self.shared:
+                raise  # no disk's fault and no single log's: a defect, and trying again would not help
+            self.failure = error
 
     @property
     def repair(self) -> Repair | None:

@@ -5,20 +5,26 @@ to each file is noted in the job; the store draws the consequences when the job 
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
+
+import pyarrow as pa
 
 from storage.disk import Disk
 from storage.errors import SharedDiskFault, StorageError
 from storage.file_write import FileWrite
 from storage.journal import JournalFile, JournalIndex
+from storage.journal_parts import rows_of_shares
 from storage.journal_write import JournalCopy, JournalWrite
-from storage.limits import JOURNAL_FILE_BLOCKS_MAX, JOURNAL_LOGS_PER_FLUSH
+from storage.limits import FLUSH_FILES_MAX, FLUSH_GATHER_BYTES_MAX, JOURNAL_FILE_BLOCKS_MAX, JOURNAL_LOGS_PER_FLUSH
 from storage.offset import LogOffset
 from storage.open_logs import OpenLog
 from storage.segment_write import SegmentWrite
 from storage.segments import LogFiles
 from storage.shape_log import Drained, ShapeLog
+from storage.share import gathered
 from storage.write_buffer import Trigger
 
 logger = logging.getLogger(__name__)
@@ -58,12 +64,47 @@ class FlushJob:
         return next(shared, None)
 
     def run(self, disk: Disk) -> None:
-        """Write and sync file after file; a fault of the shared disk ends the job, the rest stays undone."""
-        for write in (*self.segments, self.copy, self.journal):
-            if write is not None:
-                write.run(disk, self.written_at)
-                if self.failure is not None:
-                    return
+        """Write and sync; a fault of the shared disk ends the job, the rest stays undone."""
+        for writes in _at_a_time(self.segments):
+            self._run_segments(disk, writes)
+            pa.default_memory_pool().release_unused()  # what was copied goes back: the next copies come beside readers
+            if self.failure is not None:
+                return
+        if self.copy is not None:
+            self.copy.run(disk, self.written_at)
+        if self.journal is not None and self.failure is None:
+            self.journal.run(disk, self.written_at)
+
+    def _run_segments(self, disk: Disk, writes: Sequence[SegmentWrite]) -> None:
+        carried = iter(rows_of_shares(disk, [share for write in writes for share in write.carried]))
+        own = iter(gathered([share for write in writes for share in write.drained.shares]))
+        for write in writes:
+            taken = list(islice(carried, len(write.carried))), list(islice(own, len(write.drained.shares)))
+            write.run(disk, self.written_at, *taken)
+            if self.failure is not None:
+                break  # those before may be synced all the same: what they freed is what a full disk needs
+        if disk.syncs_at_once > 1 and len(writes) > 1:
+            with ThreadPoolExecutor(min(disk.syncs_at_once, len(writes)), "sync") as threads:
+                list(threads.map(lambda write: write.file.sync(disk), writes))
+            return
+        for write in writes:
+            write.file.sync(disk)
+            if isinstance(write.file.failure, SharedDiskFault):
+                return
+
+
+def _at_a_time(segments: Iterable[SegmentWrite]) -> Iterator[list[SegmentWrite]]:
+    """Some writes after the others, so that the rows copied for them and the files open for them stay within bounds."""
+    writes: list[SegmentWrite] = []
+    size = 0
+    for write in segments:
+        copied = write.copied_size
+        if writes and (size + copied > FLUSH_GATHER_BYTES_MAX or len(writes) == FLUSH_FILES_MAX):
+            yield writes
+            writes, size = [], 0
+        writes.append(write)
+        size += copied
+    yield writes
 
 
 class JournalTarget:

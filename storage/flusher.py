@@ -4,8 +4,9 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from storage import limits
+from storage.errors import DiskStalled
 from storage.flush import Flushed
-from storage.limits import IDLE_SECONDS, WAIT_SECONDS_MAX
 from storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -34,12 +35,17 @@ class Flusher:
         return self
 
     def stop(self, *, flush: bool = True) -> None:
-        """End the thread; `flush` writes what is left first, and raises what prevents it."""
+        """End the thread; `flush` writes what is left first, and raises what prevents it.
+
+        Raises `DiskStalled` if a flush does not end; the thread then ends with the process.
+        """
         self._stopping.set()
         self._store.stop_waiting()
-        self._thread.join(WAIT_SECONDS_MAX)
+        self._thread.join(limits.FLUSH_WAIT_SECONDS_MAX)
         if self.failure is not None:
             raise self.failure
+        if self._thread.is_alive():
+            raise DiskStalled(f"the last flush has not ended in {limits.FLUSH_WAIT_SECONDS_MAX:g} s")
         if flush:
             self._tell(self._store.flush_all())
 
@@ -47,7 +53,7 @@ class Flusher:
         try:
             while not self._stopping.is_set():
                 self._tell(self._store.flush())
-                self._store.wait_until_due(IDLE_SECONDS)
+                self._store.wait_until_due(limits.IDLE_SECONDS)
         except BaseException as failure:
             logger.exception("the flusher ended")
             self.failure = failure

@@ -8,6 +8,7 @@ be stale a moment later, so a look is repeated, a bounded number of times, when 
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -19,9 +20,11 @@ from storage.block import HEADER_SIZE
 from storage.blocks_cache import BlocksCache
 from storage.disk import Disk
 from storage.errors import CorruptBlock, FileVanished, Hole, StorageError, UnknownLog, from_os_error
-from storage.journal import JournalFile, JournalIndex, JournalShare, aligned_of, load_blocks
+from storage.journal import JournalFile, JournalIndex, JournalShare, aligned_of
+from storage.journal_damage import Doubts, doubt_about, read_doubts
+from storage.journal_scan import load_blocks
 from storage.ledger import folded_ranges
-from storage.limits import READ_ATTEMPTS_MAX
+from storage.limits import READ_ATTEMPTS_MAX, READ_PAUSE_SECONDS
 from storage.log_facts import LogFacts, list_logs, read_log
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.reading import LogView, Piece, ReadResult, ReadSource, read
@@ -34,11 +37,15 @@ Result = TypeVar("Result")
 class FolderReader:
     """Reads any log of a folder. Remembers which blocks are where, and checks that before it relies on it."""
 
-    def __init__(self, disk: Disk, cache: BlocksCache | None = None) -> None:
+    def __init__(
+        self, disk: Disk, cache: BlocksCache | None = None, *, pause: Callable[[float], None] = time.sleep
+    ) -> None:
         self._disk = disk
         self._cache = cache or BlocksCache(disk)
         self._journal = JournalIndex()
         self._segments: dict[int, dict[str, Segment]] = {}
+        self._bases: dict[int, list[Base]] = {}
+        self._pause = pause
         self._lock = threading.Lock()
 
     def logs(self) -> list[int]:
@@ -61,8 +68,13 @@ class FolderReader:
         """The ranges inside which no version may be cut (`storage.ledger.may_cut_at`). Look again after reading."""
 
         def attempt() -> pa.RecordBatch:
-            living, _ = list_segments(self._disk, log)
-            return folded_ranges(self._disk, LogFiles(log, living, []))
+            with self._lock:
+                self._look_at_journal()
+                shares = self._journal.shares_of(log)
+                segments = self._look_at_segments(log)
+                for segment in segments:
+                    self._look_at(segment, is_last=segment is segments[-1])
+                return folded_ranges(self._disk, LogFiles(log, segments, []), shares)
 
         return self._attempt(log, attempt)
 
@@ -70,7 +82,8 @@ class FolderReader:
         """The bases of a log, the complete ones and the one that is being written."""
 
         def attempt() -> list[Base]:
-            found = list_bases(self._disk, log)
+            with self._lock:
+                found = self._look_at_bases(log)
             read_log(self._disk, log)
             return found
 
@@ -80,7 +93,8 @@ class FolderReader:
         """Chunk `0_number` of a base; None if it is not there (yet, if the base is not complete)."""
 
         def attempt() -> pa.RecordBatch | None:
-            bases = list_bases(self._disk, log)
+            with self._lock:
+                bases = self._look_at_bases(log)
             read_log(self._disk, log)
             ref = find_chunk(bases, log, base, number)
             return None if ref is None else self._cache.rows(ref).batches[0]
@@ -89,15 +103,18 @@ class FolderReader:
 
     def _attempt(self, log: int, attempt: Callable[[], Result]) -> Result:
         """Look again when something was not where the last look had seen it."""
-        for left in range(READ_ATTEMPTS_MAX, -1, -1):
+        for number in range(1, READ_ATTEMPTS_MAX + 2):
             try:
                 return attempt()
             except (FileNotFoundError, FileVanished, Hole, CorruptBlock) as error:
-                if not left:
+                if number > READ_ATTEMPTS_MAX:
                     read_log(self._disk, log)  # a log that was removed says so, instead of what it lacks
                     raise _named(error, log) from None
+                if not isinstance(error, FileNotFoundError):
+                    self._pause(number * READ_PAUSE_SECONDS)  # the writer may be in the middle of it
             except UnknownLog:
                 self._segments.pop(log, None)
+                self._bases.pop(log, None)
                 raise
             except OSError as error:
                 raise _named(error, log) from None
@@ -105,9 +122,10 @@ class FolderReader:
 
     def _view(self, log: int, after: LogOffset) -> LogView:
         with self._lock:
-            self._look_at_journal()
+            doubts = self._look_at_journal()
             shares = self._journal.shares_of(log)
-            files = LogFiles(log, self._look_at_segments(log), list_bases(self._disk, log))
+            files = LogFiles(log, self._look_at_segments(log), self._look_at_bases(log))
+            fault = doubts.get(log) or doubt_about(self._disk, self._journal, log, shares, confirmed_tx=None)
             visible = self._upper(files, shares)
             base = files.base
             # Last: of a log that is removed the facts go first, so all that was looked at was there.
@@ -122,6 +140,7 @@ class FolderReader:
                 floor=SNAPSHOT_END if base is None else base.floor,
                 retired=SNAPSHOT_END if base is None else base.last,
                 pieces=self._pieces(files.overlapping(after), shares),
+                fault=fault,
             )
 
     def _pieces(self, segments: list[Segment], shares: list[JournalShare]) -> Iterator[Piece]:
@@ -138,21 +157,26 @@ class FolderReader:
             if share.entry.rows:
                 yield self._cache.share_piece(share)
 
-    def _look_at_journal(self) -> None:
-        """Bring the index up to date: files come, grow, are cut and go."""
-        index = self._journal
-        numbers = {number for number in map(layout.journal_number, self._disk.names(layout.JOURNAL)) if number}
+    def _look_at_journal(self) -> Doubts:
+        """Bring the index up to date: files come, grow, are cut and go. Returns which logs are in doubt."""
+        index, names = self._journal, self._disk.names(layout.JOURNAL)
+        numbers = {number for number in map(layout.journal_number, names) if number}
         for number in set(index.files) - numbers:
             index.drop_file(number)
         for number in sorted(numbers):
             file = index.files.get(number)
-            if file is not None and file.refs and not self._is_there(file.refs[-1]):
+            if file is not None and (file.unreadable or (file.refs and not self._is_there(file.refs[-1]))):
                 index.drop_file(number)
                 file = None
             if file is None:
                 file = JournalFile(number, layout.journal_path(number))
                 index.add_file(file)
             load_blocks(self._disk, index, file, on_torn=_is_being_written)
+        return read_doubts(self._disk, names)
+
+    def _look_at_bases(self, log: int) -> list[Base]:
+        self._bases[log] = list_bases(self._disk, log, self._bases.get(log, ()))
+        return list(self._bases[log])
 
     def _look_at_segments(self, log: int) -> list[Segment]:
         """The living segments by name, with what is remembered of those seen before."""

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRows, WentBackwards
+from storage.limits import ROW_BYTES_MAX
 from storage.offset import LogOffset
-from storage.rows import KIND, OP, TX, Integers, are_ordered, check_schema
+from storage.rows import KIND, OP, TX, Integers, are_ordered, check_kinds, check_schema, rises
 from storage.share import Source
 
 
@@ -25,19 +27,57 @@ class FragmentShares:
     aligned: Sequence[LogOffset | None]
     """The end of the last of these transactions; None if none of them ends here."""
 
+    def wires(self, source: Source) -> list[int]:
+        """Wire size of the selected rows before each of them, and of all at the end: one pass for all logs."""
+        sums = source.wire_sums
+        ends = np.cumsum(sums[self.rows + 1] - sums[self.rows])
+        return [0, *ends.tolist()]
+
 
 def source_of(rows: pa.RecordBatch | pa.Table) -> Source:
-    """A table as a source of shares. Raises `InvalidRows` or `WentBackwards` for what no log can take."""
+    """A table as a source of one share, all of it. Raises `InvalidRows` or `WentBackwards` for what no log can take."""
+    source = _checked(rows)
+    if not are_ordered(source.tx, source.op):
+        raise WentBackwards("the rows of a table are not in ascending order of their offsets")
+    return source
+
+
+def fragment_source(rows: pa.RecordBatch, shares: FragmentShares) -> Source:
+    """A table as a source of many shares.
+
+    What one change is to several logs may differ, so its offset may be there more than once; in a share it is not.
+    """
+    source = _checked(rows)
+    later = rises(source.tx[shares.rows], source.op[shares.rows])
+    if not later.all():
+        starts = np.array(shares.ends, np.int64)[:-1]
+        later[starts[(starts > 0) & (starts <= len(later))] - 1] = True  # from one log to the next they may fall
+        if not later.all():
+            raise WentBackwards("the rows of a log are not in ascending order of their offsets")
+    return source
+
+
+def _checked(rows: pa.RecordBatch | pa.Table) -> Source:
     batch = _one_batch(rows)
     check_schema(batch.schema)
     if not batch.num_rows:
         raise InvalidRows("there are no rows; a transaction without rows needs no append")
-    if any(batch.column(name).null_count for name in (TX, OP, KIND)):
+    kind = batch.column(KIND)
+    if kind.null_count or batch.column(TX).null_count or batch.column(OP).null_count:
         raise InvalidRows("a row has no offset or no kind")
+    check_kinds(kind.to_numpy())
     source = Source(batch)
-    if not are_ordered(source.tx, source.op):
-        raise WentBackwards("the rows of a table are not in ascending order of their offsets")
+    if source.size > ROW_BYTES_MAX:
+        _check_row_sizes(source)
     return source
+
+
+def _check_row_sizes(source: Source) -> None:
+    """A row goes into one block, and a block has a limit; what a flush cannot write must not be taken."""
+    sizes = np.diff(source.wire_sums)
+    row = int(sizes.argmax())
+    if sizes[row] > ROW_BYTES_MAX:
+        raise InvalidRows(f"the row at {source.offset(row)} has {sizes[row]} bytes; at most {ROW_BYTES_MAX} fit")
 
 
 def _one_batch(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:

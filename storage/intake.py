@@ -6,16 +6,16 @@ Invariants:
 """
 
 import logging
-from collections.abc import Callable
 
-from storage import layout, recovery
+from storage import layout
 from storage.errors import LogFault, named_faults
+from storage.limits import LOOSE_SHARES_MAX
 from storage.metrics import Metric, Metrics
 from storage.offset import BEFORE_ALL, LogOffset
 from storage.open_logs import OpenLog, OpenLogs
-from storage.rows import Integers
+from storage.open_rows import cut_open_rows
 from storage.shape_log import Placement
-from storage.share import Share, Source
+from storage.share import Share
 from storage.write_buffer import WriteBuffer
 
 logger = logging.getLogger(__name__)
@@ -24,21 +24,16 @@ logger = logging.getLogger(__name__)
 class Intake:
     """The way of rows into logs, and the way back."""
 
-    def __init__(self, logs: OpenLogs, buffer: WriteBuffer, metrics: Metrics, monotonic: Callable[[], float]) -> None:
+    def __init__(self, logs: OpenLogs, buffer: WriteBuffer, metrics: Metrics) -> None:
         self._disk = logs.disk
         self._buffer = buffer
         self._metrics = metrics
-        self._monotonic = monotonic
         self.covered = BEFORE_ALL
         self.open_logs: dict[int, OpenLog] = {}
 
-    def take(
-        self, opened: OpenLog, source: Source, rows: Integers | None, after: LogOffset, aligned: LogOffset | None
-    ) -> Placement:
+    def take(self, opened: OpenLog, share: Share, after: LogOffset, aligned: LogOffset | None = None) -> Placement:
         """Add the rows that a log does not know, and say where they stood; with `aligned`, they end a transaction."""
-        state = opened.state
-        now = self._monotonic()
-        share = Share(source, rows, at=now)
+        state, source = opened.state, share.source
         if aligned is not None:
             state.check_end(share.last, aligned)  # before anything is taken
         placement = state.place(after, share.first, share.last, self.covered)
@@ -50,11 +45,11 @@ class Intake:
             self._metrics.count(Metric.REPLAYED_ROWS, amount=known)
             share = share.without_first(known)
         if placement is Placement.ABOVE:
-            self._metrics.count(Metric.GAPS)
+            self._metrics.count(Metric.GAPS, state.handle)
             logger.warning("log %d (%s): lawful gap after %s", state.number, state.handle, state.upper)
             share.gap = True
         self._buffer.admit(state, share.size, 0 if source.holders else source.size)
-        state.take(share, now)
+        state.take(share, share.at)
         self._buffer.hold(state, share)
         self.open_logs[state.number] = opened
         return placement
@@ -67,6 +62,13 @@ class Intake:
         self.open_logs.pop(state.number, None)
         self._buffer.touch(state)
         return True
+
+    def tidy(self, opened: OpenLog) -> None:
+        """Join the many small batches that a log got one by one, before they are too many to handle."""
+        if opened.state.loose >= LOOSE_SHARES_MAX:
+            joined = opened.state.join_loose()
+            if joined is not None:
+                self._buffer.replace(*joined)
 
     def drop_open_rows(self) -> dict[int, OpenLog]:
         """Drop open rows from memory and segments; the logs that had some on disk are returned."""
@@ -82,7 +84,7 @@ class Intake:
             try:
                 if state.has_open_rows_on_disk or opened.files.repairs:
                     with named_faults(layout.log_folder(log)):
-                        recovery.cut_open_rows(self._disk, opened.files, state.visible)
+                        cut_open_rows(self._disk, opened.files, state.visible)
             except LogFault as fault:
                 logger.error("log %d (%s) stopped: %s", log, state.handle, fault)  # noqa: TRY400 - the text says it all
                 self._buffer.release(state.poison(fault))

@@ -7,18 +7,17 @@ Invariants:
     a file is never cut in its middle: what must go is left behind when the rest is copied into the next file
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from storage import layout
-from storage.block import BlockFlag, BlockHeader, BlockKind
-from storage.disk import Disk
-from storage.errors import CorruptBlock
-from storage.journal_block import Directory, ShareEntry, decode_directory
+from storage.block import BlockFlag
+from storage.errors import LogFault
+from storage.journal_block import Directory, ShareEntry
 from storage.offset import LogOffset
 from storage.repair import Repair
-from storage.scan import BlockRef, read_part, scan
+from storage.scan import BlockRef
 
 # More bits for the row and the block than the largest block and file can need: a copy of many files of small blocks is
 # one file of all of them. Numbers of early files still leave a code within the 60 bits of a small integer object.
@@ -36,6 +35,16 @@ class JournalShare:
     entry: ShareEntry
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A place where a block was that is damaged."""
+
+    position: int
+    fault: LogFault
+    logs: frozenset[int] | None
+    """Whose shares were in it; None if nobody knows."""
+
+
 @dataclass(slots=True)
 class JournalFile:
     """One file, with the directories of its blocks."""
@@ -44,9 +53,12 @@ class JournalFile:
     path: str
     size: int = 0
     """Synced bytes."""
+    proven: int = 0
+    """Bytes up to here are certain, whoever wrote them: a later block says so, or G."""
     live: int = 0
     refs: list[BlockRef] = field(default_factory=list)
     directories: list[Directory] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
 
 
 class JournalIndex:
@@ -165,40 +177,3 @@ class JournalIndex:
 def aligned_of(shares: Iterable[JournalShare]) -> LogOffset | None:
     """The greatest aligned offset that a log's shares claim."""
     return max((share.entry.aligned for share in shares), default=None)
-
-
-def load_journal(
-    disk: Disk, index: JournalIndex, *, confirmed_tx: int, on_torn: Callable[[str, int, str], None]
-) -> None:
-    """Read the directories of all journal files; `on_torn(path, end, why)` is told of torn tails."""
-    for name in disk.names(layout.JOURNAL):
-        number = layout.journal_number(name)
-        if number is not None and number not in index.files:
-            file = JournalFile(number, layout.journal_path(number))
-            index.add_file(file)
-            load_blocks(disk, index, file, confirmed_tx=confirmed_tx, on_torn=on_torn)
-
-
-def load_blocks(
-    disk: Disk,
-    index: JournalIndex,
-    file: JournalFile,
-    *,
-    confirmed_tx: int = 0,
-    on_torn: Callable[[str, int, str], None],
-) -> None:
-    """Read what is new in a journal file since `file.size`."""
-
-    def is_copied(header: BlockHeader) -> bool:
-        # A copy is synced before the first of the old files goes: while that is there, nothing is lost with the copy.
-        return header.log > 0 and disk.exists(layout.journal_path(header.log))
-
-    found = scan(disk, file.path, start=file.size, confirmed_tx=confirmed_tx, is_elsewhere=is_copied)
-    if found.damage is not None:
-        raise found.damage
-    for ref in found.refs:
-        if ref.header.kind is not BlockKind.JOURNAL:
-            raise CorruptBlock("a journal holds a block of another kind", path=ref.path, position=ref.position)
-        index.add_block(file, ref, decode_directory(read_part(disk, ref, 0)))
-    if found.torn is not None:
-        on_torn(file.path, found.end, found.torn)

@@ -14,7 +14,7 @@ from storage.block import BlockFlag
 from storage.errors import CorruptBlock
 from storage.offset import LogOffset
 from storage.parts import Part, decode_batches, encode_batches
-from storage.rows import Unsigned, combine
+from storage.rows import Unsigned
 from storage.share import Share
 
 _FIELDS: Final = (
@@ -56,6 +56,7 @@ class Directory:
     """The directory of a block, a column for each field."""
 
     columns: dict[str, Unsigned]
+    """In the order of the fields."""
 
     def __len__(self) -> int:
         return len(self.columns["log"])
@@ -67,18 +68,18 @@ class Directory:
 
     def entry(self, row: int) -> ShareEntry:
         """One share's row as an object."""
-        value = {name: int(values[row]) for name, values in self.columns.items()}
+        log, flags, *offsets, rows, wire_end, table, start = [values.item(row) for values in self.columns.values()]
         return ShareEntry(
-            log=value["log"],
-            flags=BlockFlag(value["flags"]),
-            previous=LogOffset(value["previous_tx"], value["previous_op"]),
-            first=LogOffset(value["first_tx"], value["first_op"]),
-            last=LogOffset(value["last_tx"], value["last_op"]),
-            aligned=LogOffset(value["aligned_tx"], value["aligned_op"]),
-            rows=value["rows"],
-            wire_end=value["wire_end"],
-            table=value["table"],
-            row=value["row"],
+            log=log,
+            flags=BlockFlag(flags),
+            previous=LogOffset(*offsets[:2]),
+            first=LogOffset(*offsets[2:4]),
+            last=LogOffset(*offsets[4:6]),
+            aligned=LogOffset(*offsets[6:]),
+            rows=rows,
+            wire_end=wire_end,
+            table=table,
+            row=start,
         )
 
 
@@ -185,12 +186,7 @@ def _rows_of(held: Sequence[Share]) -> pa.RecordBatch:
 
 
 def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    combined = combine(batches)
-    if len(combined) == 1:
-        return combined[0]
-    joined: list[pa.RecordBatch] = pa.Table.from_batches(combined).combine_chunks().to_batches()
-    assert len(joined) == 1, "the rows of a journal block are within what Arrow's string offsets reach"
-    return joined[0]
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def decode_directory(part: memoryview) -> Directory:

@@ -10,8 +10,9 @@ from storage.disk import Disk
 from storage.errors import StorageError, from_os_error
 from storage.file_write import Block, FileWrite
 from storage.journal import JournalFile, JournalShare
-from storage.journal_block import Directory, EncodedJournal, JournalPart, encode_journal, part_of_share, rows_of
-from storage.scan import BlockRef, read_parts
+from storage.journal_block import Directory, EncodedJournal, JournalPart, encode_journal
+from storage.journal_parts import Found, rows_of_shares
+from storage.scan import BlockRef
 from storage.shape_log import Drained
 from storage.share import Share, Source
 
@@ -78,25 +79,20 @@ class JournalCopy:
             by_block.setdefault(share.ref, []).append(share)
         blocks: list[Block] = []
         for ref, shares in by_block.items():
-            parts = read_parts(disk, ref)
-            encoded = encode_journal(
-                [
-                    _copied_part(share, parts[part_of_share(share.entry)] if share.entry.rows else None)
-                    for share in shares
-                ]
-            )
+            encoded = encode_journal(list(map(_copied_part, shares, rows_of_shares(disk, shares))))
             self.blocks.append(encoded)
             flag = ref.header.flags & BlockFlag.OPEN
             blocks.append((_header(encoded, flag, written_at, self.copied_from), encoded.parts))
         return blocks
 
 
-def _copied_part(share: JournalShare, part: memoryview | None) -> JournalPart:
+def _copied_part(share: JournalShare, rows: Found | None) -> JournalPart:
     entry = share.entry
+    if isinstance(rows, Exception):
+        raise rows
     shares: list[Share] = []
-    if part is not None:
-        source = Source(rows_of(part, entry))
-        copied = Share(source, None, at=0.0)
+    if rows is not None:
+        copied = Share(Source(rows), None, at=0.0)
         copied.previous = entry.previous
         copied.gap = BlockFlag.GAP in entry.flags
         shares = [copied]

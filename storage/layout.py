@@ -14,6 +14,7 @@ LOG_FACTS: Final = "log.json"
 _OFFSET = r"([0-9a-f]{16})_([0-9a-f]{16})"
 _SEGMENT: Final = re.compile(rf"{_OFFSET}(?:-{_OFFSET}\.(\d+))?\.segment")
 _JOURNAL: Final = re.compile(r"(\d{20})\.journal")
+_DOUBTS: Final = re.compile(r"\d{20}\.doubts")
 _BASE: Final = re.compile(r"(\d+)\.base")
 _LEASE: Final = re.compile(r"(.+)\.lease")
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -52,6 +53,11 @@ def is_temporary(name: str) -> bool:
     return name.endswith(TEMPORARY_SUFFIX)
 
 
+def is_leftover(name: str) -> bool:
+    """Whether a file in a log's folder was left by a writer that ended; readers' leases are their own."""
+    return is_temporary(name) and lease_reader(name.removesuffix(TEMPORARY_SUFFIX)) is None
+
+
 def log_folder(log: int) -> str:
     return f"{LOGS}/{log}"
 
@@ -69,9 +75,19 @@ def base_path(log: int, number: int) -> str:
 
 
 def base_number(name: str) -> int | None:
-    """The number of a base, or None if the file is none."""
+    """The number of a base, or None if the file is none, or not complete."""
     match = _BASE.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def unfinished_base_path(log: int, number: int) -> str:
+    """Where a base grows; it gets its name when all of it is synced."""
+    return base_path(log, number) + TEMPORARY_SUFFIX
+
+
+def unfinished_base_number(name: str) -> int | None:
+    """The number of a base that is being written, or None if the file is none."""
+    return base_number(name.removesuffix(TEMPORARY_SUFFIX)) if is_temporary(name) else None
 
 
 def journal_path(number: int) -> str:
@@ -82,6 +98,20 @@ def journal_number(name: str) -> int | None:
     """The number of a journal file, or None if the file is none."""
     match = _JOURNAL.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def damaged_journal_path(number: int) -> str:
+    """The name of a journal file that was put aside because it is damaged."""
+    return f"{JOURNAL}/{number:020d}.damaged"
+
+
+def doubts_path(number: int) -> str:
+    """The file that says which logs may have lost rows with a damaged journal file."""
+    return f"{JOURNAL}/{number:020d}.doubts"
+
+
+def is_doubts(name: str) -> bool:
+    return _DOUBTS.fullmatch(name) is not None
 
 
 def lease_path(log: int, reader: str) -> str:

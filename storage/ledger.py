@@ -1,25 +1,50 @@
-"""Where no version may be cut: inside the ranges that compactions folded, since a transaction is torn there."""
+"""Where no version may be cut: where a transaction is torn, since some of its rows were folded into later ones.
+
+By a compaction of ours, which keeps a ledger of the ranges; or by a source that is compacted itself: then the first
+block or share behind a gap says so.
+"""
+
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from storage import layout
+from storage.block import BlockFlag, BlockHeader
 from storage.disk import Disk
 from storage.errors import named_faults
-from storage.fold import merge_ledgers
-from storage.offset import LogOffset
+from storage.fold import LEDGER_SCHEMA, merge_ledgers
+from storage.journal import JournalShare
+from storage.journal_block import ShareEntry
+from storage.offset import OP_INFINITE, LogOffset
 from storage.scan import read_batches
 from storage.segments import LogFiles, Segment
 
 
-def folded_ranges(disk: Disk, files: LogFiles) -> pa.RecordBatch:
-    """The ranges inside which no version may be cut, of all segments of a log."""
+def folded_ranges(disk: Disk, files: LogFiles, shares: Iterable[JournalShare] = ()) -> pa.RecordBatch:
+    """The ranges inside which no version may be cut, of all segments of a log, and of its shares in the journal."""
+    gaps: list[tuple[LogOffset, LogOffset]] = []
     ledgers = []
     with named_faults(layout.log_folder(files.log), log=files.log):
         for segment in list(files.segments):
-            if segment.name.generation:
-                segment.load(disk)
+            segment.load(disk)
+            gaps += _gaps(ref.header for ref in segment.refs)
             ledgers += ledgers_of(disk, segment)
-    return merge_ledgers(ledgers)
+    gaps += _gaps(share.entry for share in shares)
+    return merge_ledgers([*ledgers, _ledger(gaps)])
+
+
+def _gaps(parts: Iterable[BlockHeader | ShareEntry]) -> Iterator[tuple[LogOffset, LogOffset]]:
+    """From the first offset that is not known to the first row behind each gap."""
+    for part in parts:
+        if BlockFlag.GAP in part.flags:
+            tx, op = part.previous
+            yield (LogOffset(tx + 1, 0) if op == OP_INFINITE else LogOffset(tx, op + 1)), part.first
+
+
+def _ledger(ranges: list[tuple[LogOffset, LogOffset]]) -> pa.RecordBatch:
+    rows = [(*begin, *end) for begin, end in ranges]
+    columns = zip(*rows, strict=True) if rows else ([] for _ in LEDGER_SCHEMA)
+    return pa.RecordBatch.from_arrays([pa.array(column, pa.uint64()) for column in columns], schema=LEDGER_SCHEMA)
 
 
 def may_cut_at(ledger: pa.RecordBatch, offset: LogOffset) -> bool:

@@ -15,6 +15,35 @@ cut leaves it whole or absent; and Arrow's buffers stay aligned for vector instr
 BLOCK_PAYLOAD_BYTES_MAX: Final = 4 * 1024 * MIB
 """Above the largest value that Postgres can send (1 GB) with room for several; a length beyond it is damage."""
 
+ROW_BYTES_MAX: Final = 1024 * MIB
+"""One row: Postgres sends a change as one message, and none of its messages reaches 1 GiB."""
+
+BLOCK_BYTES_MAX: Final = 4 * MIB
+"""A flush begins another block beyond this: a reader fetches and checks a block at a time, whatever little it wants.
+Rows that arrived in one larger batch still make one block."""
+
+PIECE_BYTES_MAX: Final = 64 * MIB
+"""Rows that arrived in one batch are cut into blocks of about this: far below what a block may hold, and below 2 GiB,
+where the offsets of a column end. At least one row, so a block holds less than this and `ROW_BYTES_MAX` together."""
+
+FLUSH_GATHER_BYTES_MAX: Final = 12 * MIB
+"""Rows that a flush copies together for the logs' own segments at a time, with one pass over each batch and each part
+of the journal: more logs at a time need fewer passes; the copies, about twice this, come on top of the buffer's budget."""
+
+FLUSH_WAIT_SECONDS_MAX: Final = 60.0
+"""The longest that anybody waits for the flush in flight: a sync that takes longer hangs, and whoever waits says so."""
+
+LOOSE_SHARES_MAX: Final = 64
+"""Appends of less than `PART_BYTES_MIN` that a log keeps apart; then they become one batch. More at a time would save
+no more, and hold the store's lock for longer than some tenths of a millisecond."""
+
+SYNCS_AT_ONCE_MAX: Final = 16
+"""Threads that sync the segments of a flush: a file system writes its journal once for all who wait for it, so 64 files
+take a third of the time; more threads gain nothing."""
+
+FLUSH_FILES_MAX: Final = 64
+"""Segments that are written before they are synced: each keeps its file open until then (see `DESCRIPTORS_MAX`)."""
+
 COMBINE_BYTES_MAX: Final = 256 * MIB
 """Rows of one flush become one Arrow batch up to here; beyond, they stay several, since Arrow's string offsets end
 at 2 GiB and a copy this large is memory without a use."""
@@ -108,6 +137,10 @@ JOURNAL_LOGS_PER_FLUSH: Final = 64
 READ_ATTEMPTS_MAX: Final = 8
 """Looks that a reader takes when files go away under it: each move of a file costs one at most, and moves are rare."""
 
+READ_PAUSE_SECONDS: Final = 0.001
+"""Before it looks for the n-th time at what seems damaged, a reader waits for n times this: a header that was caught
+half written is whole by then, and all looks together take less than 40 ms."""
+
 COMPACTION_BYTES_MAX: Final = 256 * MIB
 """Segments that one compaction takes: it works on them in memory, at about three times their size."""
 
@@ -127,7 +160,7 @@ PART_BYTES_MAX: Final = 4 * MIB
 REPAIR_COPY_BYTES: Final = 16 * MIB
 """Copied at a time when a file whose sync failed is replaced: such files are as long as a segment."""
 
-JOURNAL_FLUSH_BYTES_MAX: Final = 64 * MIB
+JOURNAL_FLUSH_BYTES_MAX: Final = 16 * MIB
 """Rows of small logs that one flush copies together. Logs that share a batch are counted once in the buffer and each
 for itself here: without a bound, ten thousand logs of one batch would be copied into gigabytes."""
 

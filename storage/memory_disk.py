@@ -59,6 +59,8 @@ class Crashed(BaseException):
 class MemoryDisk:
     """A `Disk` in memory. The crash points are fields: they may be set at any time; counts start at 1."""
 
+    syncs_at_once = 1
+
     def __init__(
         self, *, crash_at_sync: int | None = None, crash_at_operation: int | None = None, crash_after: bool = False
     ) -> None:

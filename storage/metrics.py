@@ -23,6 +23,8 @@ class Metric(StrEnum):
     OLDEST_UNFLUSHED_SECONDS = "shapelog_storage_oldest_unflushed_seconds"
     JOURNAL_BYTES = "shapelog_storage_journal_bytes"
     OPEN_LOGS = "shapelog_storage_open_logs"
+    TORN_TAILS = "shapelog_storage_torn_tails"
+    LOGS_IN_DOUBT = "shapelog_storage_logs_in_doubt"
     FAULT = "shapelog_storage_fault"
 
 
@@ -37,8 +39,12 @@ class Metrics:
         with self._lock:
             self.counters[metric, label] += amount
 
-    def value(self, metric: Metric, label: str = "") -> int:
-        return self.counters[metric, label]
+    def value(self, metric: Metric, label: str | None = None) -> int:
+        """One counter; without a label, the sum of all that the metric has."""
+        if label is not None:
+            return self.counters[metric, label]
+        with self._lock:
+            return sum(count for (counted, _), count in self.counters.items() if counted is metric)
 
     def snapshot(self) -> dict[str, int]:
         """All counters, as `name` or `name{label}`."""

@@ -25,6 +25,8 @@ PART_ALIGNMENT: Final = 64
 _ENTRY: Final = struct.Struct("<QII")
 _STREAM_START: Final = struct.Struct("<II")
 """Arrow's: a mark, and the size of the first message."""
+_STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""Arrow's: the mark again, and no message."""
 _ZEROS: Final = bytes(BLOCK_ALIGNMENT_BYTES)
 
 
@@ -92,6 +94,18 @@ def encode_batches(batches: Sequence[pa.RecordBatch]) -> Part:
         for batch in batches:
             writer.write_batch(batch)
     return part_of(*sink.buffers)
+
+
+def encode_by_copy(batch: pa.RecordBatch) -> tuple[Part, pa.RecordBatch]:
+    """A batch as a part in one piece of memory, and the same rows in that memory: the batch need not be kept."""
+    message = batch.serialize()
+    return part_of(_schema_message(batch.schema), memoryview(message), _STREAM_END), pa.ipc.read_record_batch(
+        message, batch.schema
+    )
+
+
+def _schema_message(schema: pa.Schema) -> bytes:
+    return bytes(schema.serialize())
 
 
 def decode_batches(part: memoryview) -> list[pa.RecordBatch]:

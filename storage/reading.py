@@ -115,9 +115,12 @@ class ReadResult:
 def read(view: LogView, after: LogOffset, max_bytes: int | None) -> ReadResult:
     """The rows above `after`: to the end of their chunk, or, with `max_bytes`, about that many wire bytes.
 
-    A limit of 0 or less is one row. Raises `Refetch` below what the log keeps, `AboveUpper` above what it has.
+    A limit of 0 or less is one row. Raises `Refetch` below what the log keeps, `AboveUpper` above what it has, or the
+    log's fault: a log that stops lets go of what was visible and not durable, and a reader may be there.
     """
     if after > view.visible:
+        if view.fault is not None:
+            raise view.fault
         raise AboveUpper(f"the log ends at {view.visible}", asked=after, handle=view.handle)
     return _Reading(view, after, max_bytes).run()
 
@@ -130,6 +133,8 @@ class _Reading:
         self._position = after
         self._max_bytes = max_bytes
         self._wire_limit: int | None = None
+        self._is_whole_chunk = False
+        """The limit is where a chunk ends."""
         self._wire_end = 0
         """Wire size of the log up to the last piece that was read whole."""
         self._rows: list[pa.RecordBatch] = []
@@ -154,7 +159,7 @@ class _Reading:
             visible=self._view.visible,
             durable=self._view.durable,
             at_end=not (limited or damaged),
-            chunk_ended=limited and self._max_bytes is None,
+            chunk_ended=limited and self._is_whole_chunk,
             sources=self._sources,
         )
 
@@ -222,6 +227,9 @@ class _Reading:
 
     def _limit_from(self, wire: int) -> int:
         """Rows whose preceding wire size is below this are returned, beginning with one at `wire`."""
+        bound = wire + READ_BYTES_MAX
         if self._max_bytes is None:
-            return (wire // self._view.chunk_bytes + 1) * self._view.chunk_bytes
-        return wire + max(1, min(self._max_bytes, READ_BYTES_MAX))
+            chunk_end = (wire // self._view.chunk_bytes + 1) * self._view.chunk_bytes
+            self._is_whole_chunk = chunk_end <= bound
+            return min(chunk_end, bound)
+        return min(wire + max(1, self._max_bytes), bound)

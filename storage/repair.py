@@ -1,4 +1,4 @@
-"""A file whose end is unknown, since a write or sync of it failed, and what puts it right.
+"""A file whose end is unknown, since a write or sync of it failed, or may have failed, and what puts it right.
 
 Invariants:
     after `run` the file has its first `size` bytes and no others, and a power cut leaves it so
@@ -7,6 +7,7 @@ Invariants:
     running it again does no harm, whatever became of the run before
 """
 
+import contextlib
 from dataclasses import dataclass
 
 from storage.disk import Disk
@@ -21,7 +22,7 @@ class Repair:
     path: str
     size: int
     must_copy: bool = False
-    """A sync of the file failed: its beginning goes to another one, which takes its name."""
+    """A sync of the file failed, or may have: its beginning goes to another one, which takes its name."""
 
     def run(self, disk: Disk) -> None:
         """Cut and sync; a file with nothing synced is removed."""
@@ -45,11 +46,16 @@ class Repair:
         temporary = self.path + TEMPORARY_SUFFIX
         if disk.exists(temporary):
             disk.remove(temporary)
-        disk.create(temporary)
-        for position in range(0, self.size, REPAIR_COPY_BYTES):
-            piece = disk.read(self.path, position, min(REPAIR_COPY_BYTES, self.size - position))
-            disk.append(temporary, [piece])
-        disk.sync(temporary)
+        try:
+            disk.create(temporary)
+            for position in range(0, self.size, REPAIR_COPY_BYTES):
+                piece = disk.read(self.path, position, min(REPAIR_COPY_BYTES, self.size - position))
+                disk.append(temporary, [piece])
+            disk.sync(temporary)
+        except OSError:
+            with contextlib.suppress(OSError):
+                disk.remove(temporary)  # on a full disk, its room is wanted
+            raise
         disk.rename(temporary, self.path)
         self._sync_name(disk)
 

@@ -79,11 +79,18 @@ def fold_prefix(store: Store, log: int, policy: RetentionPolicy, *, now: int) ->
             old = files.base
         if not prefix or (old is not None and prefix[-1].last <= old.last):
             return None
-        if old is None and files.bases:
+        if old is None and any(not base.is_given_up for base in files.bases):
             return None  # the log goes on from a snapshot that is still being written
         rows = _folded(disk, old, prefix, facts, policy.fold_bytes_max)
         base = _write(store, opened, rows, prefix[-1].refs[-1].header, now)
-    logger.info("log %d: folded %d segments into base %d, up to %s", log, len(prefix), base.number, base.floor)
+    logger.info(
+        "log %d (%s): folded %d segments into base %d, up to %s",
+        log,
+        facts.handle,
+        len(prefix),
+        base.number,
+        base.floor,
+    )
     return base
 
 
@@ -127,12 +134,17 @@ def retire(store: Store, log: int, *, now: int) -> int:
         base = files.base
         if base is None:
             return 0
-        held = leases.held_from(disk, log, now=now)
-        gone = _below(disk, list(files.segments), base, held)
-        is_read = held is not None and held < base.floor
-        old = [one for one in files.bases if one.is_complete and one.number < base.number and not is_read]
+        # Of a base that an earlier process finished, the name may not be certain yet.
+        disk.sync_folder(layout.log_folder(log))
+        loaded = _below(disk, list(files.segments), base, None)
         # Readers look elsewhere before the first file goes, and whatever fails then.
         with store.lock:
+            # As late as can be: a reader may have taken a lease while segments were loaded. One that comes later still
+            # is sent to the base.
+            held = leases.held_from(disk, log, now=now)
+            gone = _below(disk, loaded + files.segments[len(loaded) :][:1], base, held)
+            is_read = held is not None and held < base.floor
+            old = [one for one in files.bases if one.is_complete and one.number < base.number and not is_read]
             del files.segments[: len(gone)]
             files.bases = [one for one in files.bases if one not in old]
             paths = [*strays(disk, files), *(one.path for one in old)]

@@ -32,6 +32,10 @@ OLD: Final = "old"
 
 Integers = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+_TEXTS: Final = (pa.string(), pa.binary())
 
 
 class Kind(IntEnum):
@@ -41,6 +45,9 @@ class Kind(IntEnum):
     UPDATE = 2
     DELETE = 3
     TRUNCATE = 4
+
+
+_KINDS: Final = bytes(Kind)
 
 
 def row_schema(columns: Sequence[str], *, old: bool = False, absent: bool = True) -> pa.Schema:
@@ -57,6 +64,21 @@ def row_schema(columns: Sequence[str], *, old: bool = False, absent: bool = True
 
 def check_schema(schema: pa.Schema) -> None:
     """Raise `InvalidRows` unless the columns are a log's; the order of rows is checked where their offsets are read."""
+    if not _CHECKED[-1].equals(schema):
+        _check_columns(schema)
+        _CHECKED[:] = [schema]
+
+
+_CHECKED: Final[list[pa.Schema]] = [row_schema([])]
+"""The last schema that was checked: nearly all batches have the one of the batch before, the very same object."""
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidRows("a column is there twice", found=schema.names)
+    index = schema.get_field_index(ABSENT)
+    if index >= 0 and schema.field(index).type != pa.binary():
+        raise InvalidRows(f"the column {ABSENT!r} is {schema.field(index).type}, not {pa.binary()}")
     wanted = {TX: pa.uint64(), OP: pa.uint64(), KIND: pa.uint8()}
     for name, kind in wanted.items():
         index = schema.get_field_index(name)
@@ -73,6 +95,30 @@ def check_schema(schema: pa.Schema) -> None:
         for field in schema.field(index).type:
             if field.type != pa.string():
                 raise InvalidRows(f"values are text, and {field.name!r} is {field.type}")
+
+
+def check_kinds(kind: npt.NDArray[np.uint8]) -> None:
+    """Raise `InvalidRows` for a number that is no `Kind`."""
+    if unknown := kind.tobytes().translate(None, _KINDS):
+        raise InvalidRows(f"a row is of kind {unknown[0]}; kinds are {min(Kind)} to {max(Kind)}")
+
+
+def stored_size(batch: pa.RecordBatch) -> int:
+    """Bytes of the rows as they are written: about `nbytes`, which asks each column, and takes five times as long.
+
+    What an empty batch needs is not counted: it is what describes the columns.
+    """
+    size: int = pa.ipc.get_record_batch_size(batch)
+    schema = batch.schema
+    known = _SIZED[-1]
+    if not known[0].equals(schema):
+        known = (schema, pa.ipc.get_record_batch_size(pa.RecordBatch.from_pylist([], schema)))
+        _SIZED[:] = [known]
+    return size - known[1]
+
+
+_SIZED: Final[list[tuple[pa.Schema, int]]] = [(pa.schema([]), pa.ipc.get_record_batch_size(pa.record_batch({})))]
+"""The last schema, and the size of an empty batch of it."""
 
 
 def column(batch: pa.RecordBatch, name: str) -> Unsigned:
@@ -96,35 +142,44 @@ def rows_up_to(tx: Unsigned, op: Unsigned, offset: LogOffset) -> int:
     return start + int(np.searchsorted(op[start:stop], np.uint64(offset.op), side="right"))
 
 
+def rises(tx: Unsigned, op: Unsigned) -> Flags:
+    """For each row but the first, whether its offset is above the one before it."""
+    higher: Flags = (tx[1:] > tx[:-1]) | ((tx[1:] == tx[:-1]) & (op[1:] > op[:-1]))
+    return higher
+
+
 def are_ordered(tx: Unsigned, op: Unsigned) -> bool:
     """Whether each row's offset is above the one before it."""
-    later = (tx[1:] > tx[:-1]) | ((tx[1:] == tx[:-1]) & (op[1:] > op[:-1]))
-    return bool(later.all())
+    return bool(rises(tx, op).all())
 
 
 def wire_sizes(batch: pa.RecordBatch) -> Integers:
     """Bytes that each row stands for on the wire: its values and a constant. A function of the stored row alone."""
-    sizes = np.full(batch.num_rows, ROW_WIRE_OVERHEAD_BYTES, dtype=np.int64)
+    count = batch.num_rows
+    ends = np.zeros(count + 1, dtype=np.int64)
+    sizes = np.full(count, ROW_WIRE_OVERHEAD_BYTES, dtype=np.int64)
     for name in (NEW, OLD):
         index = batch.schema.get_field_index(name)
-        if index >= 0:
+        if index >= 0 and count:  # without rows, an array of another producer may have no offsets at all
             for values in batch.column(index).flatten():
-                _add_lengths(sizes, values)
+                _add_lengths(sizes, ends, values)
+    sizes += np.diff(ends)
     return sizes
 
 
-def _add_lengths(sizes: Integers, values: pa.Array) -> None:
-    """Add the byte length of each string, 0 for NULL, straight from the offsets buffer."""
-    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+def _add_lengths(sizes: Integers, ends: Integers, values: pa.Array) -> None:
+    """Add the byte length of each string, 0 for NULL, straight from the offsets buffer.
+
+    Without NULLs the offsets themselves are added up, and all columns' lengths come of one subtraction.
+    """
+    if values.type not in _TEXTS:
         raise InvalidRows(f"values are text, not {values.type}")
-    if not len(values):
-        return  # an array of another producer may then have no offsets at all
     offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]
-    lengths = np.diff(offsets)
     if values.null_count:
         # A NULL may own bytes (a masked struct's child does); they are nobody's.
-        lengths = np.where(values.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
-    sizes += lengths
+        sizes += np.where(values.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets), 0)
+    else:
+        ends += offsets
 
 
 def gather(batch: pa.RecordBatch, rows: Integers | None) -> pa.RecordBatch:
@@ -139,7 +194,6 @@ def gather(batch: pa.RecordBatch, rows: Integers | None) -> pa.RecordBatch:
 
 def combine(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Neighbouring batches of one schema as one, where that is not too large to copy."""
-    if len(batches) < 2 or sum(batch.nbytes for batch in batches) > COMBINE_BYTES_MAX:
+    if len(batches) < 2 or sum(map(stored_size, batches)) > COMBINE_BYTES_MAX:
         return list(batches)
-    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return combined
+    return [pa.concat_batches(batches)]

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.block import HEADER_SIZE, BlockHeader, check_payload
+from storage.block import HEADER_SIZE, MAGIC, BlockHeader, check_payload
 from storage.disk import Disk
 from storage.errors import CorruptBlock, LogFault, UnknownFormat
 from storage.limits import BLOCK_ALIGNMENT_BYTES
@@ -43,6 +43,8 @@ class Scan:
     refs: list[BlockRef]
     end: int
     """Bytes up to here are whole blocks."""
+    proven: int
+    """Bytes up to here were synced before a later block was written, by the process that wrote it."""
     torn: str | None
     """What a power cut left behind them, to be cut off."""
     damage: LogFault | None
@@ -77,7 +79,7 @@ def scan(
             torn, damage = _verdict(ref, problem, confirmed_tx, is_elsewhere)
             break
     end = refs[-1].end if refs else start
-    return Scan(refs, end, torn, damage)
+    return Scan(refs, end, min(proven, end), torn, damage)
 
 
 def _hop(disk: Disk, path: str, position: int) -> tuple[list[BlockRef], str | None, LogFault | None]:
@@ -125,17 +127,22 @@ def _verdict(
 
 def _was_synced(disk: Disk, path: str, position: int) -> bool:
     """Whether a header behind the zeros at a position proves that the place had been synced."""
+    return any(header.synced_before > position for _, header in _headers_behind(disk, path, position))
+
+
+def next_block(disk: Disk, path: str, position: int) -> int | None:
+    """Where the first good header behind a damaged block is; None if none follows."""
+    return next((at for at, _ in _headers_behind(disk, path, position)), None)
+
+
+def _headers_behind(disk: Disk, path: str, position: int) -> Iterator[tuple[int, BlockHeader]]:
     size = disk.size(path)
-    for start in range(position, size, _PROBE_BYTES):
+    for start in range(position + BLOCK_ALIGNMENT_BYTES, size, _PROBE_BYTES):
         data = disk.read(path, start, _PROBE_BYTES + HEADER_SIZE)
         for step in range(0, min(len(data), _PROBE_BYTES), BLOCK_ALIGNMENT_BYTES):
-            try:
-                header = BlockHeader.decode(data[step : step + HEADER_SIZE])
-            except (CorruptBlock, UnknownFormat):
-                continue
-            if header.synced_before > position:
-                return True
-    return False
+            if data[step : step + len(MAGIC)] == MAGIC:
+                with contextlib.suppress(CorruptBlock, UnknownFormat):
+                    yield start + step, BlockHeader.decode(data[step : step + HEADER_SIZE])
 
 
 def read_parts(disk: Disk, ref: BlockRef) -> list[memoryview]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from storage import layout
 from storage.bases import Base
-from storage.block import BlockKind
+from storage.block import BlockHeader, BlockKind
 from storage.disk import Disk
 from storage.errors import CorruptBlock, LogFault
 from storage.layout import SegmentName
@@ -36,6 +36,8 @@ class Segment:
     ledger: BlockRef | None = None
     """The ranges that a compaction folded, in a compacted segment."""
     loaded: bool = False
+    proven: int = 0
+    """Bytes up to here are certain, whoever wrote them: a later block says so, or G."""
     damage: LogFault | None = None
     """What lies behind the blocks, if it is not the end of the file: readers come so far and no further."""
     closed: bool = False
@@ -85,6 +87,15 @@ def list_segments(disk: Disk, log: int) -> tuple[list[Segment], list[str]]:
     living, dead = living_names(names)
     segments = [Segment(name, layout.segment_path(log, name)) for name in living]
     return segments, [layout.segment_path(log, name) for name in dead]
+
+
+def newest_header(disk: Disk, segments: Sequence[Segment]) -> BlockHeader | None:
+    """The header of a log's last whole block of rows, found without loading the segments."""
+    for segment in reversed(segments):
+        rows = [ref.header for ref in scan(disk, segment.path).refs if ref.header.kind is BlockKind.ROWS]
+        if rows:
+            return rows[-1]
+    return None
 
 
 def strays(disk: Disk, files: "LogFiles") -> list[str]:
@@ -141,14 +152,15 @@ class LogFiles:
     def __init__(self, log: int, segments: list[Segment], bases: list[Base]) -> None:
         self.log = log
         self.segments = segments
-        self.bases = bases
+        self.bases = [base for base in bases if base.damage is None]
         self.repairs: list[Repair] = []
         self.segment_bytes_max = SEGMENT_BYTES_MAX
         self._bases_begun = 1 + max((base.number for base in bases), default=-1)
 
     def target(self, first: LogOffset) -> Segment:
         """The segment for a block that starts with this row: the last one, or a new one."""
-        if self.takes_commits:
+        # One that was cut back to a commit without rows keeps the name of a row that it lost: it gets that row again.
+        if self.takes_commits or (self.segments and self.segments[-1].first >= first):
             return self.segments[-1]
         name = SegmentName(first, None, 0)
         return Segment(name, layout.segment_path(self.log, name), loaded=True)

@@ -17,7 +17,7 @@ from enum import Enum, StrEnum
 
 from storage.errors import LogFault, LogPoisoned, SourceGap, WentBackwards
 from storage.offset import BEFORE_ALL, SNAPSHOT_END, LogOffset
-from storage.share import Share
+from storage.share import Share, merged
 
 
 class Mode(StrEnum):
@@ -99,6 +99,7 @@ class ShapeLog:
         "fault",
         "handle",
         "last",
+        "loose",
         "mode",
         "number",
         "pending",
@@ -109,6 +110,7 @@ class ShapeLog:
         "stored_wire_end",
         "visible",
         "window",
+        "window_size",
     )
 
     def __init__(self, number: int, handle: str, mode: Mode, recovered: Recovered) -> None:
@@ -122,7 +124,10 @@ class ShapeLog:
         self.pending_size = 0
         self.pending_rows = 0
         self.pending_since = 0.0
+        self.loose = 0
+        """How many of the last shares are loose."""
         self.window: Drained | None = None
+        self.window_size = 0
         self.fault: LogFault | None = None
 
     @property
@@ -134,6 +139,11 @@ class ShapeLog:
     def dirty(self) -> bool:
         """Something visible is not durable yet."""
         return self.visible > self.durable
+
+    @property
+    def held_size(self) -> int:
+        """Bytes in memory, those of a flush in flight included: they are there until it has ended."""
+        return self.pending_size + self.window_size
 
     @property
     def has_open_rows(self) -> bool:
@@ -174,7 +184,21 @@ class ShapeLog:
         self.pending.append(share)
         self.pending_rows += share.count
         self.pending_size += share.size
+        self.loose = self.loose + 1 if share.is_loose else 0
         self.last = share.last
+
+    def join_loose(self) -> tuple[list[Share], Share] | None:
+        """Put one share in the place of the loose ones at the end; these, and that one. None if they stay."""
+        loose = self.pending[len(self.pending) - self.loose :]
+        self.loose = 0
+        if (loose[0].last > self.visible) != (loose[-1].last > self.visible):
+            return None  # a share never mixes committed and open rows
+        joined = merged(loose)
+        if joined is None:
+            return None
+        self.pending[len(self.pending) - len(loose) :] = [joined]
+        self.pending_size += joined.size - sum(share.size for share in loose)
+        return loose, joined
 
     def commit(self, aligned: LogOffset) -> bool:
         """Make all rows visible, up to their transaction's end. False if that transaction was known."""
@@ -200,6 +224,7 @@ class ShapeLog:
         self.pending = self.pending[: len(self.pending) - len(dropped)]
         self.pending_rows = sum(share.count for share in self.pending)
         self.pending_size = sum(share.size for share in self.pending)
+        self.loose = 0
         self.last = self._committed_last
         return dropped
 
@@ -225,7 +250,8 @@ class ShapeLog:
             wire_start=self.stored_wire_end,
         )
         self.pending = []
-        self.pending_rows = self.pending_size = 0
+        self.window_size = self.pending_size
+        self.pending_rows = self.pending_size = self.loose = 0
         return self.window
 
     def flushed(self, wire_end: int) -> bool:
@@ -241,21 +267,22 @@ class ShapeLog:
 
     def failed(self) -> None:
         """The flush did not succeed, or nobody knows: the window's shares return to the front."""
-        drained = self._end_window()
-        shares = drained.shares
+        size = self.window_size
+        shares = self._end_window().shares
         if shares and not self.pending:
             self.pending_since = shares[0].at
         elif shares:
             self.pending_since = min(self.pending_since, shares[0].at)
         self.pending = shares + self.pending
+        # Those of the window may be loose too; they are near the disk, and stay as they are.
         self.pending_rows += sum(share.count for share in shares)
-        self.pending_size += sum(share.size for share in shares)
+        self.pending_size += size
 
     def poison(self, fault: LogFault) -> list[Share]:
         """Take no more rows. What is durable stays; the shares in memory are returned, to be let go."""
         self.fault = fault
         shares, self.pending = self.pending, []
-        self.pending_rows = self.pending_size = 0
+        self.pending_rows = self.pending_size = self.loose = 0
         self.visible = self.durable
         return shares
 
@@ -272,4 +299,5 @@ class ShapeLog:
         drained = self.window
         assert drained is not None, "a flush ends once"
         self.window = None
+        self.window_size = 0
         return drained

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from storage import layout, limits, log_facts, recovery
+from storage import layout, limits, log_facts, open_rows
 from storage.bases import BaseWriter
 from storage.clocks import Clocks
 from storage.disk import Disk
-from storage.errors import Misuse, SharedDiskFault, StorageError, UnknownLog, named_faults
+from storage.errors import DiskStalled, Misuse, SharedDiskFault, StorageError, UnknownLog, named_faults
 from storage.flush import Flushed, FlushJob
 from storage.flush_control import FlushControl, FlushOptions
-from storage.incoming import FragmentShares, source_of
+from storage.incoming import FragmentShares, fragment_source, source_of
 from storage.intake import Intake
 from storage.log_facts import LogFacts
 from storage.marks import LogMarks, Marks
@@ -31,6 +31,7 @@ from storage.offset import BEFORE_ALL, LogOffset
 from storage.open_logs import OpenLog, OpenLogs
 from storage.repair import run_repairs
 from storage.shape_log import Placement
+from storage.share import Share
 from storage.write_buffer import BufferOptions, WriteBuffer
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Store:
         self._buffer = WriteBuffer(options.buffer)
         self._control = FlushControl(self.logs, self._buffer, self.metrics, options.flush)
         self._marks = LogMarks()
-        self._intake = Intake(self.logs, self._buffer, self.metrics, clocks.monotonic)
+        self._intake = Intake(self.logs, self._buffer, self.metrics)
         self._removing: set[int] = set()
         self._maintaining = threading.Lock()
         self._maintained: int | None = None
@@ -77,15 +78,13 @@ class Store:
             disk.make_folder(layout.JOURNAL)
             disk.sync_folder("")
             disk.sync_folder(layout.LOGS)  # a process that was killed may have made a log, and not come so far
-            recovery.recover_journal(disk, self.logs.index, confirmed_tx=confirmed_tx, written_at=clocks.wall())
+            self.logs.recover(clocks.wall())
 
     # Logs
 
     def create_log(self, facts: LogFacts) -> None:
         """Make a new log, on disk when this returns. Its number must never have been used."""
         with self.lock, named_faults(layout.log_folder(facts.log)):
-            if self.disk.exists(layout.log_facts(facts.log)):
-                raise Misuse(f"log {facts.log} exists")
             self.logs.create(facts)
 
     def remove_log(self, log: int) -> None:
@@ -102,6 +101,9 @@ class Store:
         """An open log. For the other modules of storage, under `lock`."""
         if log in self._removing:
             raise UnknownLog(f"log {log} was removed")
+        opened = self.logs.peek(log)
+        if opened is not None:
+            return opened
         with named_faults(layout.log_folder(log)):
             return self.logs.get(log)
 
@@ -142,9 +144,11 @@ class Store:
             source.prepare()
         with self.lock:
             opened = self._writable(log)
-            placement = self._intake.take(opened, source, None, after, aligned)
+            share = Share(source, None, at=self._clocks.monotonic())
+            placement = self._intake.take(opened, share, after, aligned)
             if aligned is not None:
                 self._intake.commit(opened, aligned)
+            self._intake.tidy(opened)
         self._after_change((log,))
         return placement
 
@@ -155,21 +159,26 @@ class Store:
 
         May be repeated after an error: a log that took its rows knows them.
         """
-        source = source_of(rows)
+        source = fragment_source(rows, shares)
+        wires = shares.wires(source)
         start = 0
         try:
             with self.lock:
+                now = self._clocks.monotonic()
                 for log, end, committed, aligned in zip(
                     shares.logs, shares.ends, shares.committed, shares.aligned, strict=True
                 ):
                     opened = self._writable(log)
                     middle = start + committed
                     if committed:
-                        self._intake.take(opened, source, shares.rows[start:middle], after, aligned)
+                        wire = wires[middle] - wires[start]
+                        share = Share(source, shares.rows[start:middle], at=now, wire=wire)
+                        self._intake.take(opened, share, after, aligned)
                     if aligned is not None:
                         self._intake.commit(opened, aligned)
                     if middle < end:
-                        self._intake.take(opened, source, shares.rows[middle:end], after, None)
+                        wire = wires[end] - wires[middle]
+                        self._intake.take(opened, Share(source, shares.rows[middle:end], at=now, wire=wire), after)
                     start = end
                 self._intake.covered = max(self._intake.covered, upto)
         finally:
@@ -190,10 +199,10 @@ class Store:
     def abandon(self) -> None:
         """The connection is lost: drop every open transaction, in memory and on disk, synced (A3).
 
-        Waits for the flush in flight. Raises `SharedDiskFault` if the disk refuses; then it is to be called again, and
-        nothing is taken before it has succeeded.
+        Waits for the flush in flight. Raises `SharedDiskFault` if the disk refuses, or `DiskStalled` if it does not
+        answer; then it is to be called again, and nothing is taken before it has succeeded.
         """
-        with self.flushing, self.lock:
+        with self._one_flush_at_a_time(), self.lock:
             if self._control.job is not None:
                 raise Misuse("a flush is in flight: its rows may belong to the transaction that is dropped")
             self._must_abandon = True
@@ -201,7 +210,7 @@ class Store:
             with named_faults(layout.JOURNAL, shared=True):
                 run_repairs(self.disk, self.logs.index.repairs)
                 aligned = {log: opened.state.visible for log, opened in cut.items()}
-                recovery.remove_open_shares(self.disk, self.logs.index, aligned, written_at=self._clocks.wall())
+                open_rows.remove_open_shares(self.disk, self.logs.index, aligned, written_at=self._clocks.wall())
             for log, opened in cut.items():
                 shares = self.logs.index.shares_of(log)
                 opened.state.open_rows_were_cut(shares[-1].entry.wire_end if shares else opened.files.tail().wire_end)
@@ -241,12 +250,15 @@ class Store:
 
     def flush(self, *, demand: Iterable[int] | None = None) -> list[Flushed]:
         """One flush from begin to end, in this thread. Empty if nothing was due or nothing became durable."""
-        with self.flushing:
+        with self._one_flush_at_a_time():
             job = self.begin_flush(demand=demand)
             if job is None:
                 return []
-            job.run(self.disk)
-            return self.end_flush(job)
+            try:
+                job.run(self.disk)
+            finally:  # also after a defect: what is in flight for ever could neither be read on nor be dropped
+                flushed = self.end_flush(job)
+            return flushed
 
     def wait_until_due(self, timeout_seconds: float) -> None:
         """Return when `flush` will have something to do, when the time is up, or after `stop_waiting`."""
@@ -267,7 +279,7 @@ class Store:
     def flush_all(self) -> list[Flushed]:
         """Flush every row there is; raises the fault that prevents it."""
         flushed: list[Flushed] = []
-        with self.flushing:
+        with self._one_flush_at_a_time():
             if self._control.job is not None:
                 raise Misuse("a flush is in flight, and whoever began it has to end it first")
         while dirty := self._dirty_logs():
@@ -275,6 +287,16 @@ class Store:
             if self.fault is not None:
                 raise self.fault
         return flushed
+
+    @contextlib.contextmanager
+    def _one_flush_at_a_time(self) -> Iterator[None]:
+        """Wait for the flush of another thread. Raises `DiskStalled` if that takes too long."""
+        if not self.flushing.acquire(timeout=limits.FLUSH_WAIT_SECONDS_MAX):
+            raise DiskStalled(f"the flush in flight has not ended in {limits.FLUSH_WAIT_SECONDS_MAX:g} s")
+        try:
+            yield
+        finally:
+            self.flushing.release()
 
     def _dirty_logs(self) -> list[int]:
         with self.lock:
@@ -328,6 +350,8 @@ class Store:
                 Metric.OLDEST_UNFLUSHED_SECONDS: age,
                 Metric.JOURNAL_BYTES: self.logs.index.size,
                 Metric.OPEN_LOGS: len(self.logs),
+                Metric.TORN_TAILS: len(self.logs.found.torn),
+                Metric.LOGS_IN_DOUBT: len(self.logs.found.doubts),
                 Metric.FAULT: self.fault is not None,
             }
 
@@ -348,7 +372,7 @@ class Store:
             try:
                 self._remove_files(log)
             except StorageError:
-                logger.exception("the files of a removed log are still there; they go next time")
+                logger.exception("the files of log %d, which was removed, are still there; they go next time", log)
 
     def _remove_files(self, log: int) -> None:
         opened = self.logs.forget(log)

@@ -120,7 +120,11 @@ class StoreReader:
             metrics.count(Metric.READS, source.value)
             metrics.count(Metric.READ_ROWS, source.value, rows)
             if source in (ReadSource.WINDOW, ReadSource.BUFFER):
-                logger.debug("log %d: %d rows served from the %s, up to %s", log, rows, source.value, result.next)
+                opened = self._store.logs.peek(log)
+                handle = "removed" if opened is None else opened.facts.handle
+                logger.debug(
+                    "log %d (%s): %d rows served from the %s, up to %s", log, handle, rows, source.value, result.next
+                )
 
 
 def _loader(held: Share) -> Callable[[], LoadedRows]:

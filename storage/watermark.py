@@ -122,7 +122,7 @@ class Watermark(Generic[Value]):
 
         waiter = self.subscribe(above, wake)
         if not woken.wait(max(0.0, min(timeout_seconds, WAIT_SECONDS_MAX))) and not waiter.cancel():
-            woken.wait()  # the callback is under way in another thread
+            woken.wait(WAIT_SECONDS_MAX)  # the callback is under way in another thread, behind those of others
         return outcome[0] if outcome else None
 
     def close(self, reason: str) -> None:

@@ -64,7 +64,7 @@ class WriteBuffer:
         options = self.options
         if self._is_log_full(log, share_size):
             raise BufferFull(
-                f"log {log.number} holds {log.pending_size} bytes of at most {options.log_bytes_max}",
+                f"log {log.number} holds {log.held_size} bytes of at most {options.log_bytes_max}",
                 handle=log.handle,
             )
         if source_size and self._is_full(source_size):  # a source that is held already needs no more room
@@ -80,14 +80,22 @@ class WriteBuffer:
 
     def hold(self, log: ShapeLog, share: Share) -> None:
         """A log took a share."""
+        self._add(share)
+        if len(log.pending) == 1:
+            self._dirty.pop(log.number, None)  # it may owe a commit since earlier, but its rows are the youngest
+        self.touch(log)
+
+    def replace(self, old: Iterable[Share], new: Share) -> None:
+        """A share took the place of some others of its log."""
+        self._add(new)
+        self.release(old)
+
+    def _add(self, share: Share) -> None:
         source = share.source
         source.holders += 1
         if source.holders == 1:
             self.size += source.size
         self.size += _own_cost(share)
-        if len(log.pending) == 1:
-            self._dirty.pop(log.number, None)  # it may owe a commit since earlier, but its rows are the youngest
-        self.touch(log)
 
     def touch(self, log: ShapeLog) -> None:
         """Look at a log again after an append, a commit, or the end of a flush."""
@@ -111,7 +119,7 @@ class WriteBuffer:
         return self.size > 0 and self.size + size > self.options.bytes_max
 
     def _is_log_full(self, log: ShapeLog, size: int) -> bool:
-        return log.pending_size > 0 and log.pending_size + size > self.options.log_bytes_max
+        return log.held_size > 0 and log.held_size + size > self.options.log_bytes_max
 
     def _trigger_of(self, log: ShapeLog) -> Trigger | None:
         if log.owes_commit_block:

@@ -112,6 +112,9 @@ class PlainDecoder:
             case b"M":
                 flags, lsn, prefix = cursor.number("B"), cursor.number("Q"), cursor.name()
                 self.items.append(("message", lsn, prefix, cursor.read(cursor.number("I")), bool(flags & 1)))
+            case b"A":
+                cursor.read(8)
+                cursor.end()
             case _:
                 raise ProtocolError("message")
 

@@ -40,17 +40,19 @@ def metrics(module: ModuleType) -> Iterator[str]:
             yield value
 
 
-# Names that a user may meet: where they are defined, how to list them, and the document that explains each. What comes
-# from the source is in the document's last section, of this title; what comes from storage is before it.
-POSTGRES_END = "## The Postgres end"
+# Names that a user may meet: where they are defined, how to list them, and the document that explains each. Storage's
+# come first in a document; those of the other packages are in sections of these titles behind them.
+SECTIONS = {"storage": "", "cdc.source": "The Postgres end", "shapes": "Shapes"}
 VOCABULARIES = [
     pytest.param("storage.limits", limits, "docs/limits.md", id="limits"),
     pytest.param("storage.errors", error_codes, "docs/errors.md", id="errors"),
     pytest.param("storage.metrics", metrics, "docs/metrics.md", id="metrics"),
     pytest.param("cdc.source.limits", limits, "docs/limits.md", id="source limits"),
     pytest.param("cdc.source.errors", error_codes, "docs/errors.md", id="source errors"),
+    pytest.param("shapes.limits", limits, "docs/limits.md", id="shapes limits"),
+    pytest.param("shapes.errors", error_codes, "docs/errors.md", id="shapes errors"),
 ]
-ERRORS = ["storage.errors", "cdc.source.errors"]
+ERRORS = ["storage.errors", "cdc.source.errors", "shapes.errors"]
 
 
 @pytest.mark.parametrize(("module_name", "names_of", "document"), VOCABULARIES)
@@ -59,8 +61,7 @@ def test_every_name_is_explained(
 ) -> None:
     names = set(names_of(importlib.import_module(module_name))) - UNITS
     assert names, f"{module_name} defines none: is the way to list them still right?"
-    of_storage, _, of_source = (ROOT / document).read_text("utf-8").partition(f"\n{POSTGRES_END}\n")
-    text = of_source if module_name.startswith("cdc.source.") else of_storage
+    text = section_of((ROOT / document).read_text("utf-8"), module_name.rpartition(".")[0])
 
     missing = sorted(name for name in names if f"`{name}`" not in text)
     assert not missing, f"{document} explains none of these, in backticks: {missing}"
@@ -68,6 +69,14 @@ def test_every_name_is_explained(
     listed = re.findall(r"^\| *`([^`]+)` *\|", text, re.MULTILINE)  # the first column of its tables
     gone = sorted(set(listed) - names)
     assert not gone, f"{document} explains what {module_name} no longer has: {gone}"
+
+
+def section_of(text: str, package: str) -> str:
+    """The part of a document that is about a package."""
+    starts = {name: text.find(f"\n## {title}\n") if title else 0 for name, title in SECTIONS.items()}
+    start = starts[package]
+    assert start >= 0, f"there is no section {SECTIONS[package]!r}"
+    return text[start : min((each for each in starts.values() if each > start), default=None)]
 
 
 def test_every_error_has_its_own_code_and_a_hint() -> None:

@@ -117,7 +117,7 @@ class World:
         """Start a process on the folder; it resumes the stream where it was confirmed."""
         stream = self.stream
         self.job, self.must_abandon = None, False
-        self.disk = FaultyDisk(self.memory, self.disk.plan)
+        self.disk = FaultyDisk(self.memory, self.disk.plan, forgotten=self.disk.forgotten)
         self.store = self.insist(
             lambda: Store(self.disk, self.clock.clocks(), self.options, confirmed_tx=stream.confirmed_tx)
         )
@@ -148,8 +148,13 @@ class World:
                 self._told(log, durable)
 
     def killed(self) -> "World":
-        """The same world in a new process; the disk kept its power, and what it was told to write but not sync."""
-        return self._again(copy_of(self.memory))
+        """The same world in a new process; the disk kept its power, and what it was told to write but not sync.
+
+        A sync that failed before is not made up for by one of the new process, which hears nothing of it.
+        """
+        again = self._again(copy_of(self.memory))
+        again.disk = FaultyDisk(again.memory, NoFaults(), forgotten=self.disk.forgotten)
+        return again
 
     def crashed(self, image: MemoryDisk) -> "World":
         """The same world after a power cut that left this image."""
@@ -441,6 +446,8 @@ class World:
         for number, log in self.logs.items():
             opened = self.store.logs.peek(number)
             if opened is not None and opened.state.fault is not None and not log.has_ended:
+                # No other fault of one log is ever injected.
+                assert isinstance(opened.state.fault, PermissionLost), f"log {number} stopped: {opened.state.fault}"
                 log.has_ended = True
                 self.stopped.add(number)
                 log.back_to(log.told)

@@ -1,11 +1,14 @@
 """The command `shapelog watch`: print what a slot delivers, live."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from cdc.commands.connection import Database
+
+SIGNALLED: Final = 128
+"""The exit code of a command that a signal ended is this and the signal's number."""
 
 
 def watch(
@@ -19,7 +22,9 @@ def watch(
     slot: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Use this slot, make it if need be, and keep it.", show_default="a temporary slot"
+            metavar="NAME",
+            help="Use this slot and its publication, make them if need be, and keep them.",
+            show_default="a temporary slot",
         ),
     ] = None,
     publication: Annotated[
@@ -46,10 +51,12 @@ def watch(
 
     from cdc.mistake import Mistake
     from cdc.output import for_a_pipe
-    from cdc.watch import Request, follow
+    from cdc.watch import Request, follow_until_told
 
     if tables and publication is not None:
         raise Mistake("a publication says itself which tables it has: name tables or a publication")
     with for_a_pipe():
         request = Request(database, tuple(tables or ()), slot, publication, as_json, count)
-        asyncio.run(follow(request, sys.stdout))
+        number = asyncio.run(follow_until_told(request, sys.stdout))
+    if number:
+        raise typer.Exit(SIGNALLED + number)

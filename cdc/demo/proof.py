@@ -12,10 +12,10 @@ from cdc.demo import shop
 from cdc.demo.board import Board
 from cdc.demo.check import Mismatch
 from cdc.demo.reader import Follower, logs_when_ready
-from cdc.inspect.verify import verify
 from storage.disk import LocalDisk
 from storage.folder_reader import FolderReader
 from storage.progress import ProgressReader
+from storage.verify import verify
 
 
 @dataclass(frozen=True, slots=True)

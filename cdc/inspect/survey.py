@@ -6,7 +6,8 @@
 from storage.block import BlockKind
 from storage.disk import Disk
 from storage.folder_reader import FolderReader
-from storage.journal import JournalIndex, load_journal
+from storage.journal import JournalIndex
+from storage.journal_scan import load_journal
 from storage.offset import SNAPSHOT_END
 from storage.scan import scan
 from storage.segments import list_segments

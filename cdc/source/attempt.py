@@ -30,7 +30,7 @@ from cdc.source.limits import (
 )
 from cdc.source.lsn import Lsn
 from cdc.source.pgoutput import Decoder
-from cdc.source.publication import PublicationChange
+from cdc.source.publication import PublicationChange, PublicationState
 from cdc.source.publisher import Publisher
 from cdc.source.relations import Relations
 from cdc.source.replies import Replies
@@ -80,6 +80,8 @@ class PublicationAltered:
 
     attempt: int
     changes: tuple[PublicationChange, ...]
+    publication: PublicationState
+    """As it is now: to be kept, or the next connection tells of the same changes."""
 
 
 Delivery = Connected | Arrived | Stopping | PublicationAltered
@@ -129,14 +131,16 @@ class Attempt:
 
     async def close(self, *, goodbye: bool = False) -> None:
         """End the connection. With `goodbye` the server hears the last confirmation first, if that is possible."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-        if goodbye and self._fault is None:
-            with contextlib.suppress(SourceError, TimeoutError):
-                await self._say_goodbye()
-        await self._hang_up()
-        await self.opened.control.close()
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+            if goodbye and self._fault is None:
+                with contextlib.suppress(SourceError, TimeoutError):
+                    await self._say_goodbye()
+        finally:  # whoever is cancelled once more on the way leaves no connection and no thread behind either
+            await self.opened.control.close()
+            await self._hang_up()
 
     def _connected(self) -> Connected:
         opened = self.opened
@@ -210,7 +214,9 @@ class Attempt:
     async def check_publication(self) -> None:
         """Notice what somebody else altered."""
         if changes := await self._publisher.changes(self.opened.control):
-            self._notice(PublicationAltered(self.number, changes))
+            now = self._publisher.baseline
+            assert now is not None, "it was just looked at"
+            self._notice(PublicationAltered(self.number, changes, now))
 
     async def _beat(self) -> None:
         """A commit in this database, so that the slot can pass the WAL of others."""
@@ -242,12 +248,12 @@ class Attempt:
                 await asyncio.sleep(POLL_SECONDS / 10)
 
     async def _hang_up(self) -> None:
-        # Called once more when the first call was cancelled on its way.
+        # First what does not wait: nothing here is left undone when the wait at the end is cancelled.
+        self.opened.stream.close()
+        await self.opened.replication.close()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
-        self.opened.stream.close()
-        await self.opened.replication.close()
 
     def _server_stops(self, reason: str) -> None:
         self._stop_reason = self._stop_reason or reason

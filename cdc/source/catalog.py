@@ -30,6 +30,21 @@ _SCHEMAS: Final[LiteralString] = """
     FROM pg_publication_namespace r JOIN pg_namespace n ON n.oid = r.pnnspid WHERE r.pnpubid = %s
 """
 
+# Every partitioned table that is published by itself, its schema or as one of all, and the way down to each leaf. The
+# xmin of a step tells a partition that was detached and attached again from one that stayed.
+_PARTITIONS: Final[LiteralString] = """
+    WITH RECURSIVE tree (root, at, path) AS (
+        SELECT c.oid, c.oid, '' FROM pg_class c
+        WHERE c.relkind = 'p' AND (c.oid = ANY (%s::oid[])
+            OR (NOT c.relispartition AND (%s OR c.relnamespace = ANY (%s::oid[]))))
+        UNION ALL
+        SELECT tree.root, i.inhrelid, format('%%s/%%s:%%s', tree.path, i.inhrelid, i.xmin)
+        FROM tree JOIN pg_inherits i ON i.inhparent = tree.at JOIN pg_class c ON c.oid = i.inhparent
+        WHERE c.relkind = 'p')
+    SELECT tree.root::text, tree.at::text AS leaf, tree.path, c.relkind = 'p' AS is_inner
+    FROM tree JOIN pg_class c ON c.oid = tree.at
+"""
+
 _LEAVES: Final[LiteralString] = (
     "c.oid IN (SELECT relid FROM pg_partition_tree(%s::oid) WHERE isleaf) AND c.oid <> %s::oid"
 )
@@ -61,6 +76,7 @@ async def read_publication(connection: Connection, name: str) -> PublicationStat
     schemas = []
     if connection.info.server_version >= SCHEMAS_SINCE:
         schemas = await fetch(connection, _SCHEMAS, oid)
+    members = _members(await fetch(connection, _MEMBERS, oid))
     return PublicationState(
         name,
         oid,
@@ -70,9 +86,23 @@ async def read_publication(connection: Connection, name: str) -> PublicationStat
         facts.get("pubviaroot", False),
         tuple(action for action in ROW_ACTIONS if facts[f"pub{action}"]),
         _generated(facts.get("pubgencols")),
-        _members(await fetch(connection, _MEMBERS, oid)),
+        members,
         _members(schemas),
+        _partitions(
+            await fetch(
+                connection, _PARTITIONS, list(members), facts["puballtables"], [row["member"] for row in schemas]
+            )
+        ),
     )
+
+
+def _partitions(rows: Iterable[DictRow]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        leaves = found.setdefault(row["root"], {})
+        if not row["is_inner"]:
+            leaves[row["leaf"]] = row["path"]
+    return found
 
 
 def _generated(setting: object) -> str:

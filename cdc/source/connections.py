@@ -32,6 +32,23 @@ SHOWN: Final = ("user", "host", "hostaddr", "port", "dbname", "service", "sslmod
 
 _KEEPALIVES: Final = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
+# What an administrator sets for a role or a database is meant for applications. A slot's creation waits for as long as
+# its own limit says, and the second connection has pauses.
+_SETTINGS: Final = {
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_session_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    # Our own commits, a heartbeat or a publication's change, do not wait for a standby that may be away for hours.
+    "synchronous_commit": "local",
+}
+
+# What is decoded must not depend on the settings of a role or of the machine.
+_TEXT_SETTINGS: Final = {"DateStyle": "ISO", "IntervalStyle": "postgres", "extra_float_digits": "3"}
+
+TRANSACTION_TIMEOUT_SINCE: Final = 170_000
+"""The first server version that has this limit; an older one refuses a connection that names it."""
+
 _BY_STATE: Final[dict[str, type[SourceError]]] = {
     "55006": SlotBusy,  # object_in_use
     "57P01": ServerStopping,  # admin_shutdown; pg_terminate_backend says the same
@@ -50,7 +67,7 @@ _BY_CLASS: Final[dict[str, type[SourceError]]] = {"08": ConnectionFault, "28": A
 
 async def connect_sql(conninfo: str, application: str) -> Connection:
     """For queries: each statement is a transaction of its own."""
-    return await _connect(conninfo, application, {})
+    return await _connect(conninfo, application, _SETTINGS, {})
 
 
 async def connect_once(conninfo: str, application: str) -> Connection:
@@ -65,27 +82,37 @@ async def connect_once(conninfo: str, application: str) -> Connection:
 
 async def connect_replication(conninfo: str, application: str) -> Connection:
     """For the stream, and for the few statements that must run on the stream's own connection."""
-    # The server's name for text is taken as it is, in UTF-8, and dates as ISO: what is decoded must not depend on
-    # settings of the role or of the machine.
-    options = "-c client_encoding=UTF8 -c DateStyle=ISO -c IntervalStyle=postgres -c extra_float_digits=3"
-    given = _parsed(conninfo).get("options")
-    return await _connect(
-        conninfo, application, {"replication": "database", "options": f"{given or ''} {options}".strip()}
-    )
+    return await _connect(conninfo, application, _SETTINGS | _TEXT_SETTINGS, {"replication": "database"})
 
 
-async def _connect(conninfo: str, application: str, more: dict[str, Any]) -> Connection:
+async def _connect(conninfo: str, application: str, settings: dict[str, str], more: dict[str, Any]) -> Connection:
     given = _parsed(conninfo)
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    keywords = {
+        "connect_timeout": CONNECT_SECONDS_MAX,
+        **_KEEPALIVES,
+        **given,
+        "application_name": application,
+        "client_encoding": "UTF8",
+        "options": f"{given.get('options') or ''} {options}".strip(),
+        **more,
+    }
     try:
-        settings = {"connect_timeout": CONNECT_SECONDS_MAX, **_KEEPALIVES, **given, "application_name": application}
-        return await AsyncConnection.connect(
-            make_conninfo("", **{**settings, **more}),
+        connection = await AsyncConnection.connect(
+            make_conninfo("", **keywords),
             autocommit=True,
             row_factory=dict_row,
             cursor_factory=AsyncClientCursor,
         )
     except psycopg.Error as error:
         raise translate(error, server=printable(conninfo)) from None
+    if connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
+        try:
+            await fetch(connection, "SET transaction_timeout = 0")
+        except BaseException:
+            await connection.close()
+            raise
+    return connection
 
 
 def _parsed(conninfo: str) -> dict[str, Any]:

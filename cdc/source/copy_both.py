@@ -11,10 +11,9 @@ Invariants:
 """
 
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Protocol
 
-import psycopg
-
+from cdc.source.connections import Connection, fetch
 from cdc.source.libpq_stream import LibpqStream
 from cdc.source.limits import MESSAGE_BYTES_MAX
 from cdc.source.plain_socket import PlainStream
@@ -47,7 +46,7 @@ class Framing(Enum):
 
 
 async def start_stream(
-    connection: psycopg.AsyncConnection[Any],
+    connection: Connection,
     command: str,
     framing: Framing = Framing.AUTO,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
@@ -65,7 +64,7 @@ async def start_stream(
     return await LibpqStream.start(pgconn, command)
 
 
-async def _is_encrypted(connection: psycopg.AsyncConnection[Any]) -> bool:
+async def _is_encrypted(connection: Connection) -> bool:
     """Whether the bytes on the socket are not the protocol's. libpq tells of TLS; of GSSAPI only the server does."""
     pgconn = connection.pgconn
     options = {option.keyword: option.val for option in pgconn.info}
@@ -73,6 +72,5 @@ async def _is_encrypted(connection: psycopg.AsyncConnection[Any]) -> bool:
         return True
     if pgconn.host.startswith(b"/") or options.get(b"gssencmode") in (None, b"disable"):
         return False
-    cursor = await connection.execute("SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()")
-    row = await cursor.fetchone()
-    return row is None or bool(row[0])
+    rows = await fetch(connection, "SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()")
+    return not rows or bool(rows[0]["encrypted"])

@@ -84,6 +84,13 @@ class StandbyServer(ConnectionFault):
     hint = "Connect to the primary, or name all servers and add target_session_attrs=read-write."
 
 
+class TwoServers(ConnectionFault):
+    """The connection string names several servers, and our two connections met different ones."""
+
+    code = "two_servers"
+    hint = "Add target_session_attrs=read-write to the connection string, or name one server."
+
+
 class OwnedElsewhere(Refusal):
     """Another process of ours has this slot."""
 

@@ -7,6 +7,7 @@ server shuts down, since Postgres ends ordinary sessions before it waits for its
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from cdc.source.checks import START_UP, run_checks
 from cdc.source.connections import Connection, connect_replication, connect_sql, fetch
 from cdc.source.copy_both import CopyBoth, Framing, start_stream
 from cdc.source.errors import (
+    AccessRefused,
     ConnectionFault,
     NotPublished,
     ServerUnfit,
@@ -188,7 +190,8 @@ async def _start(
     if known is None:
         # Before the slot: a slot that is older than its publication cannot be read.
         await publisher.publish(control, settings.tables, full=settings.full_identity)
-    state = await read_server_state(control, replication, settings.slot, settings.publication, options)
+    publication = await publisher.connected(control)
+    state = await read_server_state(control, replication, settings.slot, publication, options)
     verdict = judge(known, state, adopt=settings.adopt or claim.made_slot)
     if isinstance(verdict, Unclaimed | Lost | AheadGap | OtherSystem):
         raise refusal(verdict)
@@ -197,7 +200,6 @@ async def _start(
             f"the publication {settings.publication!r} is gone, and the slot cannot be read without it",
             hint="Who dropped it? Run `shapelog recover --resnapshot`: publication and slot are made anew.",
         )
-    publisher.baseline = state.identity.publication
     if isinstance(verdict, Fresh) and verdict.slot is None:
         claim.made_slot = True
         start = await create_slot(
@@ -220,6 +222,11 @@ async def _start(
         start, flushed = verdict.start, known.durable
     rows = await fetch(replication, "SELECT setting::float8 AS ms FROM pg_settings WHERE name = 'wal_sender_timeout'")
     stream = await _start_stream(settings, control, replication, start)
+    try:
+        await _check_position(settings, control, start)
+    except BaseException:
+        stream.close()
+        raise
     return Opened(control, replication, stream, state, verdict, start, flushed, rows[0]["ms"] / 1000)
 
 
@@ -235,6 +242,16 @@ async def _start_stream(settings: Settings, control: Connection, replication: Co
         raise stream_refusal(refused) from None
 
 
+async def _check_position(settings: Settings, control: Connection, start: Lsn) -> None:
+    """That nobody moved the slot after it was judged. From here on only this stream moves it."""
+    slot = await read_slot(control, settings.slot)
+    if slot is None:
+        raise ConnectionFault("the slot ended in the moment in which it was to be read")
+    confirmed = slot.confirmed_flush_lsn or LSN_ZERO
+    if confirmed > start:
+        raise refusal(AheadGap(confirmed, start))
+
+
 async def _busy(settings: Settings, control: Connection, message: str) -> SlotBusy:
     """Somebody streams: a dead connection of ours, which is ended, or somebody else, who is named.
 
@@ -246,7 +263,8 @@ async def _busy(settings: Settings, control: Connection, message: str) -> SlotBu
     holder = await session_of(control, slot.active_pid)
     ours = holder is not None and holder.application.startswith(application_name(settings.slot, ""))
     if ours:
-        await fetch(control, "SELECT pg_terminate_backend(%s)", slot.active_pid)
+        with contextlib.suppress(AccessRefused):  # it logged in with more rights than we have: the server must notice
+            await fetch(control, "SELECT pg_terminate_backend(%s)", slot.active_pid)
     return SlotBusy(f"{message}: {holder or 'it just ended'}")
 
 

@@ -17,10 +17,11 @@ _PREPARED: Final[LiteralString] = """
     FROM pg_prepared_xacts p
 """
 
-# RowExclusiveLock and what is stronger: whoever holds one of these may have written. A lock of a prepared transaction
-# has no process; the lock on its own number, under the same virtual number, tells which it is.
-_WRITERS: Final[LiteralString] = """
-    SELECT DISTINCT l.virtualtransaction AS vxid, l.pid, coalesce(a.application_name, '') AS application,
+# A lock of a prepared transaction has no process; the lock on its own number, under the same virtual number, tells
+# which it is.
+_LOCKED: Final[LiteralString] = """
+    SELECT DISTINCT l.virtualtransaction AS vxid, l.pid,
+           coalesce(nullif(a.application_name, ''), nullif(a.backend_type, 'client backend'), '') AS application,
            coalesce(a.usename, p.owner) AS usename, coalesce(a.state, 'prepared') AS state, p.gid AS prepared,
            extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::float8 AS transaction_seconds
     FROM pg_locks l
@@ -31,8 +32,12 @@ _WRITERS: Final[LiteralString] = """
     WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND l.relation = ANY (%s::oid[])
-      AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock',
-                     'ExclusiveLock', 'AccessExclusiveLock')
+"""
+
+# Every change of a row takes the first of these, and TRUNCATE the last. Weaker ones and those between are of VACUUM,
+# CREATE INDEX and the like, which may take hours and write nothing that a slot sends.
+_WRITING: Final[LiteralString] = """
+      AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 """
 
 
@@ -59,8 +64,13 @@ async def writers_of(connection: Connection, tables: list[int]) -> dict[str, Hol
     A virtual number is never given twice while the server runs, so it says whether a transaction seen before is
     still the same one.
     """
-    rows = await fetch(connection, _WRITERS, tables)
+    rows = await fetch(connection, _LOCKED + _WRITING, tables)
     return {row["vxid"]: Holder.from_row(row) for row in rows}
+
+
+async def users_of(connection: Connection, table: int) -> tuple[Holder, ...]:
+    """Transactions that hold any lock of a table, and so may keep us from having it alone."""
+    return tuple(map(Holder.from_row, await fetch(connection, _LOCKED, [table])))
 
 
 async def prepared_transactions(connection: Connection) -> tuple[Holder, ...]:

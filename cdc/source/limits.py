@@ -41,6 +41,10 @@ PUBLICATION_CHECK_SECONDS: Final = 60.0
 LOCK_TIMEOUT_SECONDS: Final = 1.0
 """For DDL of ours: whoever wants the table queues behind our request, so it may not wait for long."""
 
+LOCK_SHARED_SECONDS: Final = 3.0
+"""The same for a lock that keeps nobody from reading and writing. It must be above `deadlock_timeout`, a second as
+Postgres comes: only after that an autovacuum makes way."""
+
 LOCK_RETRY_SECONDS_MIN: Final = 0.5
 """The first pause between two requests for a table's lock, in which the table's users pass."""
 
@@ -119,3 +123,6 @@ CLOCK_SKEW_SECONDS_MAX: Final = 5.0
 
 WAL_SAMPLE_SECONDS: Final = 1.0
 """How long the WAL rate is measured: a person waits for it."""
+
+WAL_AVERAGE_SECONDS_MIN: Final = 3600.0
+"""The average WAL rate is taken over at least so long: of a server that just started, its start is not the rule."""

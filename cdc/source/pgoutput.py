@@ -11,8 +11,9 @@ Invariants:
     one decoder serves one connection: the next one gets a new decoder, and the same `Relations`
 
 Messages of streamed transactions ('S', 'E', 'c', 'A') and of two-phase commit ('b', 'P', 'K', 'r', 'p') come only
-when asked for, and nobody asks yet. When somebody does, a run of streamed changes is decoded by the same tables of
-rows, under the numbers that its Commit gives it; fragments stay what they are.
+when asked for, and nobody asks yet; 'A' comes from Postgres 18 all the same, by its mistake. When somebody asks, a run
+of streamed changes is decoded by the same tables of rows, under the numbers that its Commit gives it; fragments stay
+what they are.
 """
 
 from dataclasses import replace
@@ -39,7 +40,10 @@ from cdc.source.single_messages import MESSAGE, ORIGIN, TRUNCATE, read_logical_m
 from cdc.source.transactions import BEGIN, COMMIT, OpenTransaction, Placed, place
 from cdc.source.walsender import CopyBatch, sort_frames
 
-RELATION, TYPE = map(ord, "RY")
+RELATION, TYPE, STREAM_ABORT = map(ord, "RYA")
+
+_STREAM_ABORT_BYTES: Final = 9
+"""Tag, transaction, sub-transaction."""
 
 _ROW_BYTES_MIN: Final = 8
 """Tag, relation, what tuple follows, number of columns."""
@@ -114,6 +118,9 @@ class Decoder:
             self._relations.name_type(message)
         elif tag == TRUNCATE:
             self._truncate(message)
+        elif tag == STREAM_ABORT and len(message) == _STREAM_ABORT_BYTES:
+            # Postgres 18 tells of some sub-transactions that were rolled back, though it sent nothing of them.
+            pass
         elif tag != RELATION:
             raise ProtocolError("a message has an unknown tag, or one that was not asked for", tag=chr(tag))
         elif (change := self._relations.describe(message)) is not None:

@@ -34,6 +34,11 @@ class Member:
     columns: tuple[str, ...] | None = None
 
 
+Partitions = Mapping[str, str]
+"""The leaves of a partitioned table by their oids, and how each hangs on it: another text once it was detached and
+attached again. All is text, as it is kept in JSON with G."""
+
+
 @dataclass(frozen=True, slots=True)
 class PublicationState:
     """A publication as the catalog has it; `oid` is None where there is none."""
@@ -49,6 +54,8 @@ class PublicationState:
     """`publish_generated_columns` of Postgres 18: n(one) or s(tored)."""
     tables: Mapping[int, Member] = field(default_factory=dict)
     schemas: Mapping[int, Member] = field(default_factory=dict)
+    partitions: Mapping[str, Partitions] = field(default_factory=dict)
+    """Of each partitioned table that is published, by its oid; an empty one where it has none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,8 @@ class Step:
     sql: str
     table: int | None
     """Whose lock it needs; None if that of no table."""
+    alters: str | None = None
+    """The table that is altered, as SQL has it: nobody else may use it meanwhile. None where the publication is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +147,14 @@ def plan(
     steps = [Step(sql, None) for sql in _publication_steps(state, version)]
     for table in tables:
         steps += [
-            Step(f"ALTER TABLE {part.sql} REPLICA IDENTITY FULL;", part.oid)
+            Step(f"ALTER TABLE {part.sql} REPLICA IDENTITY FULL;", part.oid, part.sql)
             for part in (table, *leaves.get(table.oid, ()))
             # The identity of a partitioned table itself is never used: its partitions each have their own.
             if part.kind == "r" and part.replica_identity != "f" and (full or not part.can_identify)
         ]
         if not is_published(state, table):
-            steps.append(Step(f"ALTER PUBLICATION {quote(state.name)} ADD TABLE {table.sql};", table.oid))
+            # ONLY: else tables that inherit from it are published too, without an identity, and their UPDATE fails.
+            steps.append(Step(f"ALTER PUBLICATION {quote(state.name)} ADD TABLE ONLY {table.sql};", table.oid))
     return Plan(tuple(steps), tuple(faults))
 
 
@@ -200,7 +210,7 @@ def _faults_of(state: PublicationState, tables: list[TableState]) -> Iterable[Fa
 def changes_between(then: PublicationState, now: PublicationState) -> tuple[PublicationChange, ...]:
     """What was altered between two looks, by whomever."""
     if now.oid is None:
-        return (PublicationChange(None, f"the publication {now.name!r} is gone"),)
+        return () if then.oid is None else (PublicationChange(None, f"the publication {now.name!r} is gone"),)
     if then.oid != now.oid:
         return (PublicationChange(None, f"the publication {now.name!r} was made anew"),)
     found = []
@@ -208,7 +218,18 @@ def changes_between(then: PublicationState, now: PublicationState) -> tuple[Publ
         found.append(PublicationChange(None, f"the publication {now.name!r} itself was altered"))
     found += _member_changes(then.schemas, now.schemas, "the schema", whole=True)
     found += _member_changes(then.tables, now.tables, "the table", whole=False)
+    found += _partition_changes(then.partitions, now.partitions)
     return tuple(found)
+
+
+def _partition_changes(then: Mapping[str, Partitions], now: Mapping[str, Partitions]) -> Iterable[PublicationChange]:
+    for root in sorted(then.keys() & now.keys()):
+        before, after = then[root], now[root]
+        moved = {leaf for leaf in before.keys() & after.keys() if before[leaf] != after[leaf]}
+        attached, detached = after.keys() - before.keys(), before.keys() - after.keys()
+        if moved or attached or detached:
+            counts = f"{len(attached | moved)} attached, {len(detached | moved)} detached or dropped"
+            yield PublicationChange(int(root), f"the partitions of the table {root} are others: {counts}")
 
 
 def _member_changes(
@@ -231,6 +252,6 @@ def _member_changes(
         yield PublicationChange(None if whole else oid, f"{what} {member.name} {verb}")
 
 
-def leaves_to_roots(tables: Iterable[TableState]) -> dict[int, int]:
-    """For each partition, the table that its changes belong to."""
-    return {table.oid: table.root for table in tables if table.root != table.oid}
+def leaves_to_roots(state: PublicationState) -> dict[int, int]:
+    """For each partition, the published table that its changes belong to; other tables are their own root."""
+    return {int(leaf): int(root) for root, leaves in state.partitions.items() for leaf in leaves}

@@ -4,8 +4,10 @@ A transaction that wrote to a table before and after it was published is sent by
 published only when the transactions that might be such have ended.
 
 Invariants:
-    a lock is waited for at most LOCK_TIMEOUT_SECONDS at a time: whoever comes behind us waits no longer than that
-    `baseline` is the publication as we last left or saw it; what differs from it was done by somebody else
+    a lock that stops readers or writers is waited for at most LOCK_TIMEOUT_SECONDS at a time: they wait behind us
+    `baseline` is the publication as we last left or saw it; what differed from it and was not our own statement was
+        done by somebody else, is told once, and makes every table wait for its writers again
+    no table leaves the publication from the moment at which `publish` is asked for it
     in manual mode no statement here alters anything
 """
 
@@ -19,12 +21,13 @@ import tenacity
 from cdc.source.catalog import find_tables, read_leaves, read_publication, read_tables
 from cdc.source.connections import Connection, translate
 from cdc.source.errors import CannotPublish, NotPublished, TableBusy
-from cdc.source.holder_queries import writers_of
+from cdc.source.holder_queries import users_of, writers_of
 from cdc.source.holders import Holder
 from cdc.source.limits import (
     LOCK_RETRIES_SECONDS_MAX,
     LOCK_RETRY_SECONDS_MAX,
     LOCK_RETRY_SECONDS_MIN,
+    LOCK_SHARED_SECONDS,
     LOCK_TIMEOUT_SECONDS,
     POLL_SECONDS,
     PUBLICATION_GRACE_SECONDS,
@@ -75,39 +78,46 @@ class Publisher:
         self._lock_seconds_max = lock_seconds_max
         self._settled: set[int] = set()
         self._unused_since: dict[int, float] = {}
-        self._turn = asyncio.Lock()  # a look between our ALTER and the new baseline would take it for somebody else's
+        self._found: list[PublicationChange] = []
+        self._found_count = 0
+        self._publishing = asyncio.Lock()
+        # A look between our statement and the new baseline would take it for somebody else's. Held for one statement
+        # only: whoever looks once a minute does not wait until a busy table can be had.
+        self._turn = asyncio.Lock()
 
-    async def ensure_publication(self, connection: Connection) -> PublicationState:
-        """Make the publication, empty, if it is not there: a slot must not begin before its publication."""
-        published = await self.publish(connection, [])
-        return published.state
+    async def connected(self, connection: Connection) -> PublicationState:
+        """The publication as a connection finds it; what was altered before is not told: it is in the verdict."""
+        async with self._turn:
+            state = await self._look(connection)
+            self._found.clear()
+            return state
 
     async def publish(self, connection: Connection, names: Iterable[str], *, full: bool = True) -> Published:
         """See to it that these tables are published from now on, whole."""
-        async with self._turn:
-            before = await read_publication(connection, self.name)
-            changes = self._compare(before)
-            tables = await _tables_by_name(connection, names)
-            leaves = {table.oid: await read_leaves(connection, table.oid) for table in tables.values()}
-            todo = plan(before, tables.values(), leaves, connection.info.server_version, full=full)
+        tables = await _tables_by_name(connection, names)
+        leaves = {table.oid: await read_leaves(connection, table.oid) for table in tables.values()}
+        parts = {part.oid for table in tables.values() for part in (table, *leaves[table.oid])}
+        async with self._publishing:
+            for oid in parts:
+                self._unused_since.pop(oid, None)
+            async with self._turn:
+                state = await self._look(connection)
+            todo = plan(state, tables.values(), leaves, connection.info.server_version, full=full)
             self._refuse_what_cannot_be(todo)
             for step in todo.steps:
                 await self._run(connection, step)
-            self.baseline = await read_publication(connection, self.name)
-        parts = {part.oid for table in tables.values() for part in (table, *leaves[table.oid])}
+        found_count = self._found_count
         await self.wait_for_writers(connection, parts - self._settled)
-        self._settled |= parts
-        for oid in parts:
-            self._unused_since.pop(oid, None)
-        return Published(self.baseline, tables, leaves, changes)
+        if self._found_count == found_count:
+            self._settled |= parts
+        assert self.baseline is not None, "looked at above"
+        return Published(self.baseline, tables, leaves, self._told())
 
     async def changes(self, connection: Connection) -> tuple[PublicationChange, ...]:
-        """What somebody else altered since the last look."""
+        """What somebody else altered since this was last told."""
         async with self._turn:
-            now = await read_publication(connection, self.name)
-            found = self._compare(now)
-            self.baseline = now
-            return found
+            await self._look(connection)
+            return self._told()
 
     async def release(self, connection: Connection, oids: Iterable[int], now: float) -> tuple[int, ...]:
         """Tables that nobody follows any more: those that were so for the grace time leave the publication."""
@@ -115,18 +125,18 @@ class Publisher:
             self._unused_since.setdefault(oid, now)
         if self.mode == "manual":
             return ()
-        due = [oid for oid, since in self._unused_since.items() if now - since >= PUBLICATION_GRACE_SECONDS]
-        async with self._turn:
+        async with self._publishing:
+            due = [oid for oid, since in self._unused_since.items() if now - since >= PUBLICATION_GRACE_SECONDS]
+            if not due:
+                return ()
             state = await read_publication(connection, self.name)
             tables = await read_tables(connection, [oid for oid in due if oid in state.tables])
             for table in tables.values():
-                await self._run(
-                    connection, Step(f"ALTER PUBLICATION {quote(self.name)} DROP TABLE {table.sql};", table.oid)
-                )
-            self.baseline = await read_publication(connection, self.name)
-        for oid in due:
-            self._unused_since.pop(oid)
-            self._settled.discard(oid)
+                statement = f"ALTER PUBLICATION {quote(self.name)} DROP TABLE ONLY {table.sql};"
+                await self._run(connection, Step(statement, table.oid))
+            for oid in due:
+                self._unused_since.pop(oid, None)
+                self._settled.discard(oid)
         return tuple(due)
 
     async def wait_for_writers(
@@ -152,8 +162,23 @@ class Publisher:
             still = await writers_of(connection, tables)
             present = {number: still[number] for number in present if number in still}
 
-    def _compare(self, now: PublicationState) -> tuple[PublicationChange, ...]:
-        return () if self.baseline is None else changes_between(self.baseline, now)
+    async def _look(self, connection: Connection, ours: Step | None = None) -> PublicationState:
+        """Compare with the last look, in our turn: what is not `ours` was done by somebody else."""
+        now = await read_publication(connection, self.name)
+        if self.baseline is not None:
+            altered = changes_between(self.baseline, now)
+            found = [change for change in altered if ours is None or change.table != ours.table]
+            if found:
+                # A table that was away for a moment has writers again that it may send by halves.
+                self._settled.clear()
+                self._found += found
+                self._found_count += len(found)
+        self.baseline = now
+        return now
+
+    def _told(self) -> tuple[PublicationChange, ...]:
+        found, self._found = self._found, []
+        return tuple(found)
 
     def _refuse_what_cannot_be(self, todo: Plan) -> None:
         if todo.faults:
@@ -177,10 +202,13 @@ class Publisher:
             async for attempt in attempts:
                 with attempt:
                     try:
-                        await _run_once(connection, step.sql)
+                        async with self._turn:
+                            await self._look(connection)
+                            await _run_once(connection, step)
+                            await self._look(connection, step if step.alters is None else None)
                     except psycopg.errors.LockNotAvailable:
                         if step.table is not None:
-                            holders = tuple((await writers_of(connection, [step.table])).values())
+                            holders = await users_of(connection, step.table)
                         self._waiting(step.sql, holders)
                         raise
         except tenacity.RetryError:
@@ -192,10 +220,18 @@ class Publisher:
             raise translate(error, statement=step.sql) from None
 
 
-async def _run_once(connection: Connection, statement: str) -> None:
+async def _run_once(connection: Connection, step: Step) -> None:
     async with connection.transaction():
-        await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS * 1000:.0f}ms'".encode())
-        await connection.execute(statement.encode())
+        await _limit_waiting(connection, LOCK_SHARED_SECONDS)
+        if step.alters is not None:
+            # An autovacuum makes way only for one who waits longer than we may for the lock proper; so this one first.
+            await connection.execute(f"LOCK TABLE ONLY {step.alters} IN SHARE UPDATE EXCLUSIVE MODE".encode())
+            await _limit_waiting(connection, LOCK_TIMEOUT_SECONDS)
+        await connection.execute(step.sql.encode())
+
+
+async def _limit_waiting(connection: Connection, seconds: float) -> None:
+    await connection.execute(f"SET LOCAL lock_timeout = '{seconds * 1000:.0f}ms'".encode())
 
 
 async def _tables_by_name(connection: Connection, names: Iterable[str]) -> dict[str, TableState]:

@@ -4,6 +4,7 @@ Nothing here computes how far the server may forget: `flushed` is repeated as it
 
 Invariants:
     received and flushed never fall while a connection lives
+    flushed <= received: what this connection did not bring is not confirmed on it, whatever we are told
     two replies are at least REPLY_SECONDS_MIN apart, or the interval if that is shorter
     two replies are at most the interval apart, however busy the reader is
     interval * STATUS_SHARE_OF_TIMEOUT <= wal_sender_timeout, where the server has one
@@ -31,8 +32,8 @@ class Replies:
         share = sender_timeout_seconds / STATUS_SHARE_OF_TIMEOUT
         self.interval = min(share, STATUS_SECONDS_MAX) if share else STATUS_SECONDS_MAX
         self.received = start
-        self.flushed = flushed
         self.shutdown_seen = False
+        self._told = flushed
         self._sent = now - self.interval
         self._heard = now
         self._asked: float | None = None
@@ -51,9 +52,14 @@ class Replies:
 
     def flushed_to(self, lsn: Lsn) -> None:
         """The flush tracker's word: all before `lsn` is durable."""
-        if lsn > self.flushed:
-            self.flushed = lsn
+        if lsn > self._told:
+            self._told = lsn
             self._wanted = True
+
+    @property
+    def flushed(self) -> Lsn:
+        """What the server may forget."""
+        return min(self._told, self.received)
 
     @property
     def due(self) -> float:

@@ -10,7 +10,7 @@ from cdc.source.connections import Connection, fetch
 from cdc.source.facts import Facts, Role
 from cdc.source.holder_queries import open_transactions, prepared_transactions
 from cdc.source.holders import Holder
-from cdc.source.limits import WAL_SAMPLE_SECONDS
+from cdc.source.limits import WAL_AVERAGE_SECONDS_MIN, WAL_SAMPLE_SECONDS
 from cdc.source.lsn import parse_lsn
 from cdc.source.publication import Mode, TableState
 from cdc.source.slot_commands import read_slot
@@ -91,8 +91,8 @@ async def _published_roots(connection: Connection, publication: str) -> tuple[Ta
 
 async def _wal_rate(connection: Connection, seconds: float) -> float:
     """Bytes a second: the greater of the average since the statistics were reset, and a look at the present."""
-    query = "SELECT wal_bytes::float8 / greatest(extract(epoch FROM now() - stats_reset)::float8, 1) AS rate "
-    average = await fetch(connection, query + "FROM pg_stat_wal")
+    query = "SELECT wal_bytes::float8 / greatest(extract(epoch FROM now() - stats_reset)::float8, %s) AS rate "
+    average = await fetch(connection, query + "FROM pg_stat_wal", WAL_AVERAGE_SECONDS_MIN)
     if not seconds:
         return float(average[0]["rate"] or 0)
     before = parse_lsn((await fetch(connection, "SELECT pg_current_wal_lsn() AS lsn"))[0]["lsn"])

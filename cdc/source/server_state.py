@@ -4,27 +4,22 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cdc.source.catalog import read_publication
 from cdc.source.connections import Connection, fetch
-from cdc.source.errors import ProtocolError, SourceError
+from cdc.source.errors import SourceError, TwoServers
 from cdc.source.identity import Identity, ServerState
 from cdc.source.lsn import Lsn, parse_lsn
+from cdc.source.publication import PublicationState
 from cdc.source.slot_commands import read_slot
 
 _HISTORY_LINE: Final = re.compile(r"(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)")
 
 
 async def read_server_state(
-    control: Connection, replication: Connection, slot: str, publication: str, options: Mapping[str, str]
+    control: Connection, replication: Connection, slot: str, publication: PublicationState, options: Mapping[str, str]
 ) -> ServerState:
     """Ask the server over both connections, which must lead to the same one."""
     system = (await fetch(replication, "IDENTIFY_SYSTEM"))[0]
-    other = (await fetch(control, "SELECT system_identifier::text AS id FROM pg_control_system()"))[0]["id"]
-    if other != system["systemid"]:
-        raise ProtocolError(
-            "two connections with the same settings lead to two servers",
-            hint="Name one server in the connection string, or use target_session_attrs=read-write.",
-        )
+    await _refuse_two_servers(control, replication)
     timeline = int(system["timeline"])
     return ServerState(
         Identity(
@@ -33,12 +28,21 @@ async def read_server_state(
             system["dbname"],
             slot,
             dict(options),
-            await read_publication(control, publication),
+            publication,
         ),
         await read_slot(control, slot),
         parse_lsn(system["xlogpos"]),
         await _read_switch_points(replication, timeline),
     )
+
+
+async def _refuse_two_servers(control: Connection, replication: Connection) -> None:
+    """One of several hosts may be a standby of the other: the same system, but not the same slots."""
+    pid = (await fetch(replication, "SELECT pg_backend_pid() AS pid"))[0]["pid"]
+    query = "SELECT application_name FROM pg_stat_activity WHERE pid = %s AND backend_type = 'walsender'"
+    seen = await fetch(control, query, pid)
+    if [row["application_name"] for row in seen] != [replication.info.parameter_status("application_name")]:
+        raise TwoServers("two connections with the same settings lead to two servers")
 
 
 async def _read_switch_points(replication: Connection, timeline: int) -> dict[int, Lsn]:

@@ -29,7 +29,7 @@ import tenacity
 
 from cdc.source.attempt import Attempt, Delivery
 from cdc.source.connections import printable
-from cdc.source.errors import ConnectionFault, SourceError, Unreachable
+from cdc.source.errors import ConnectionFault, Unreachable
 from cdc.source.handshake import Claim, Settings, Waiting, application_name, open_attempt
 from cdc.source.identity import Known
 from cdc.source.limits import RECONNECT_SECONDS_MAX
@@ -89,8 +89,8 @@ class Session:
                     self._ready.extend(await self._attempt.deliveries())
             except ConnectionFault as fault:
                 await self._leave(fault)
-            except SourceError:
-                # Asking again would meet it again, or, after bytes that make no sense, trust what cannot be trusted.
+            except Exception:
+                # Asking again would meet it again, or go on behind a batch that was never decoded.
                 await self._drop()
                 raise
         return self._ready.popleft()

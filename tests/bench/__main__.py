@@ -100,12 +100,13 @@ def _parser(benchmarks: Mapping[str, Benchmark]) -> argparse.ArgumentParser:
     )
     parser.add_argument("-h", "--help", action="store_true", help="this text, and the options of the benchmarks named")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON; no table")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for NAME.json (build/bench)")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for NAME.json, a list of rows (build/bench)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
     return parser
 
 
 def _keep(out: Path, name: str, arguments: Sequence[str], rows: Sequence[Row]) -> None:
+    """The rows as a plain list, for whoever compares; beside it, what they were measured with."""
     out.mkdir(parents=True, exist_ok=True)
     machine = {
         "cores": os.cpu_count(),
@@ -114,8 +115,9 @@ def _keep(out: Path, name: str, arguments: Sequence[str], rows: Sequence[Row]) -
         "pyarrow": pa.__version__,
         "memory_pool": pa.default_memory_pool().backend_name,
     }
-    content = {"benchmark": name, "arguments": arguments, "machine": machine, "rows": [asdict(row) for row in rows]}
-    (out / f"{name}.json").write_text(_encoded(content), "utf-8")
+    (out / f"{name}.json").write_text(_encoded([asdict(row) for row in rows]), "utf-8")
+    context = {"benchmark": name, "arguments": arguments, "machine": machine}
+    (out / f"{name}.context.json").write_text(_encoded(context), "utf-8")
 
 
 def _encoded(content: object) -> str:

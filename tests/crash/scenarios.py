@@ -18,6 +18,7 @@ TO_SEGMENTS = small_options(own_segment_bytes=1)
 TO_JOURNAL = small_options(own_segment_bytes=10**9)
 BY_SIZE = small_options(own_segment_bytes=600)
 MANY_FILES = small_options(own_segment_bytes=600, segment_bytes=1, journal_file_bytes=1, journal_bytes=10**6)
+ROW_FILES = small_options(own_segment_bytes=1, segment_bytes=1)
 SHORT_JOURNAL = small_options(own_segment_bytes=10**9, journal_file_bytes=4_000, journal_bytes=9_000)
 BIG = 700
 """Bytes of a text that make a flush go to the log's own segment."""
@@ -179,6 +180,22 @@ def open_rows_that_a_segment_took_from_the_journal_are_abandoned(world: World) -
     world.lose_connection()
     world.send(2)  # another share than the one that the journal file still had
     world.flush_all()
+    world.send_all()
+    world.flush_all()
+
+
+@story(ROW_FILES)
+def open_rows_behind_a_commit_are_abandoned(world: World) -> None:
+    a = world.create()
+    world.stream.add({a})
+    world.send(commit=False)
+    world.flush_all()
+    world.stream.add({a}, {a})
+    world.send(1)
+    world.flush_all()  # a segment of a commit without rows, and of an open row, which names the file
+    world.expect(world.segments(a) == 2)
+    world.lose_connection()
+    world.expect(world.segments(a) == 2)
     world.send_all()
     world.flush_all()
 

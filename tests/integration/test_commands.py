@@ -85,6 +85,30 @@ def test_watch_prints_json_lines_until_it_is_interrupted(database: Database) -> 
     until(lambda: not left_behind(database), "slot and publication to be gone")
 
 
+def test_a_named_slot_goes_on_where_the_last_watch_ended(database: Database) -> None:
+    database.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    with watching(database, "--slot", "kept", "--count", "1") as process:
+        database.execute("INSERT INTO t VALUES (1)")
+        first, _ = process.communicate(timeout=SECONDS)
+    database.execute("INSERT INTO t VALUES (2)")
+    until(lambda: not database.slots()["kept"]["active"], "the first watch to have left")
+    with watching(database, "--slot", "kept", "--count", "3", "--json") as process:
+        database.execute("INSERT INTO t VALUES (3)")
+        second, _ = process.communicate(timeout=SECONDS)
+    assert "i='1'" in first
+    assert [orjson.loads(line)["new"]["i"] for line in second.splitlines()] == ["1", "2", "3"]
+    assert left_behind(database) == ["kept", "kept"], "the slot and its publication"
+
+
+def test_a_watch_that_is_told_to_end_leaves_nothing(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with watching(newest_database) as process:
+            process.send_signal(number)
+            assert process.wait(SECONDS) == 128 + number
+        until(lambda: not left_behind(newest_database), "slot and publication to be gone")
+
+
 def test_watch_sweeps_up_after_one_that_was_killed(newest_database: Database) -> None:
     newest_database.execute("CREATE TABLE t (i int PRIMARY KEY)")
     with watching(newest_database) as process:
@@ -99,12 +123,18 @@ def test_watch_sweeps_up_after_one_that_was_killed(newest_database: Database) ->
 
 
 def test_watch_alters_no_table(newest_database: Database) -> None:
-    newest_database.execute("CREATE TABLE keyless (i int)", "CREATE TABLE keyed (i int PRIMARY KEY)")
+    newest_database.execute(
+        "CREATE TABLE keyless (i int)",
+        "CREATE TABLE keyed (i int PRIMARY KEY)",
+        "CREATE TABLE root (i int) PARTITION BY RANGE (i)",
+        "CREATE TABLE leaf PARTITION OF root DEFAULT",
+    )
     refused = shapelog("watch", "keyless", database=newest_database)
     assert refused.returncode == 2
     assert 'ALTER TABLE "public"."keyless" REPLICA IDENTITY FULL;' in refused.stderr
     with watching(newest_database):
         newest_database.execute("INSERT INTO keyless VALUES (1)", "UPDATE keyless SET i = 2", "DELETE FROM keyless")
+        newest_database.execute("INSERT INTO root VALUES (1)", "UPDATE root SET i = 2")
 
 
 def test_a_mistake_is_a_message_and_no_traceback(newest_database: Database) -> None:

@@ -1,12 +1,14 @@
 """The publication on real servers: what we alter, whom we wait for, and what others altered."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import LiteralString
 
 import psycopg
 import pytest
 
+from cdc.source import attempt
 from cdc.source.attempt import Arrived, PublicationAltered
 from cdc.source.catalog import read_publication, read_published
 from cdc.source.connections import Connection, connect_sql
@@ -19,7 +21,7 @@ from cdc.source.publication import leaves_to_roots
 from cdc.source.publisher import Publisher
 from cdc.source.session import Session
 from tests.follower import Follower, following, settings_for
-from tests.postgres import Database
+from tests.postgres import Database, Server
 from tests.waiting import eventually
 
 
@@ -66,12 +68,40 @@ async def test_partitions_are_published_as_leaves_and_mapped_to_their_root(datab
                 truncated += [oid for truncate in delivery.event.truncates for oid in truncate.relations]
         async with connected(database) as connection:
             leaves = await read_published(connection, "follower")
+            roots = leaves_to_roots(await read_publication(connection, "follower"))
     assert {str(table) for table in leaves.values()} == {"public.low", "public.high_low"}
-    roots = leaves_to_roots(leaves.values())
     assert set(roots) == set(leaves)
     assert set(roots.values()) == {database.value("SELECT 'root'::regclass::oid::bigint")}
     assert [leaves[oid].name for oid in truncated] == ["low"]
     assert follower.values("i", "public.high_low") == ["11"]
+
+
+async def test_partitions_that_come_and_go_are_told(database: Database) -> None:
+    """Postgres sends nothing of it; and one that leaves and comes back between two looks brings other rows."""
+    database.execute(
+        "CREATE TABLE root (i int) PARTITION BY RANGE (i)",
+        "CREATE TABLE other (i int) PARTITION BY RANGE (i)",
+        "CREATE TABLE low PARTITION OF other FOR VALUES FROM (0) TO (10)",
+    )
+    changes: list[LiteralString] = [
+        "CREATE TABLE first PARTITION OF root FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (i)",
+        "CREATE TABLE leaf PARTITION OF first FOR VALUES FROM (0) TO (5)",
+        "ALTER TABLE root DETACH PARTITION first",
+        "ALTER TABLE root ATTACH PARTITION first FOR VALUES FROM (0) TO (10)",
+        "ALTER TABLE root DETACH PARTITION first; ALTER TABLE root ATTACH PARTITION first FOR VALUES FROM (0) TO (10)",
+        "DROP TABLE leaf",
+    ]
+    oid = database.value("SELECT 'root'::regclass::oid::bigint")
+    publisher = Publisher("p", "managed")
+    async with connected(database) as connection:
+        await publisher.publish(connection, ["root", "other"])
+        told = []
+        for statements in changes:
+            database.execute(*statements.split("; "))
+            told.append([change.table for change in await publisher.changes(connection)])
+        assert told == [[], [oid], [oid], [oid], [oid], [oid]]
+        database.execute("INSERT INTO other VALUES (1)")
+        assert await publisher.changes(connection) == ()
 
 
 async def start(session: Session, follower: Follower) -> None:
@@ -133,6 +163,109 @@ async def test_a_busy_table_is_asked_for_in_short_and_others_pass(newest_databas
                 publishing.result()
             assert longest < 2
     assert identity_of(newest_database, "t") == "d"
+
+
+async def test_tables_that_inherit_are_left_alone(database: Database) -> None:
+    database.execute("CREATE TABLE parent (i int)", "CREATE TABLE child () INHERITS (parent)")
+    async with connected(database) as connection:
+        published = await Publisher("p", "managed").publish(connection, ["parent"])
+    assert [member.name for member in published.state.tables.values()] == ["public.parent"]
+    database.execute("INSERT INTO child VALUES (1)", "UPDATE child SET i = 2")
+
+
+@asynccontextmanager
+async def waiting_for_a_table(database: Database, publisher: Publisher) -> AsyncIterator[None]:
+    """In here `publisher` waits for the table `busy`, which is free again at the end; then it is published."""
+    waiting = asyncio.Event()
+    publisher._waiting = lambda _what, _holders: waiting.set()
+    with psycopg.connect(database.conninfo()) as writer:
+        writer.execute("INSERT INTO busy VALUES (1)")
+        async with connected(database) as connection:
+            publishing = asyncio.create_task(publisher.publish(connection, ["busy"]))
+            await asyncio.wait_for(waiting.wait(), 20)
+            yield
+            writer.commit()
+            await asyncio.wait_for(publishing, 30)
+
+
+async def test_who_looks_at_the_publication_does_not_wait_for_a_busy_table(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the watch over the server would take the wait for a server that is lost, and end the stream."""
+    monkeypatch.setattr(attempt, "PUBLICATION_CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(attempt, "CONNECT_SECONDS_MAX", 4.5)
+    newest_database.execute("CREATE TABLE t (i int)", "CREATE TABLE busy (i int)")
+    async with following(settings_for(newest_database.conninfo(), "t")) as (session, follower):
+        await start(session, follower)
+        async with waiting_for_a_table(newest_database, session.publisher), connected(newest_database) as mine:
+            for rows in (1, 2, 3):
+                await asyncio.wait_for(session.publisher.changes(mine), 4.5)
+                await asyncio.to_thread(newest_database.execute, "INSERT INTO t VALUES (1)")
+                await asyncio.wait_for(follower.follow(session, lambda: len(follower.rows) >= rows), 20)  # noqa: B023 - awaited here
+        assert follower.stopping == []
+        assert len(follower.connected) == 1
+
+
+async def test_what_others_alter_while_we_wait_for_a_table_is_told(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (i int)", "CREATE TABLE busy (i int)")
+    publisher = Publisher("p", "managed")
+    async with connected(newest_database) as connection:
+        await publisher.publish(connection, ["t"])
+        async with waiting_for_a_table(newest_database, publisher):
+            newest_database.execute("ALTER PUBLICATION p DROP TABLE t", "ALTER PUBLICATION p ADD TABLE t")
+            found = await publisher.changes(connection)
+        assert [change.table for change in found] == [newest_database.value("SELECT 't'::regclass::oid::bigint")]
+        assert await publisher.changes(connection) == (), "told once, and what we did ourselves never"
+
+
+async def test_a_table_that_others_took_out_and_added_waits_for_its_writers_again(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (i int)")
+    shown: list[tuple[Holder, ...]] = []
+    publisher = Publisher("p", "managed", waiting=lambda _, holders: shown.append(holders))
+    async with connected(newest_database) as connection:
+        await publisher.publish(connection, ["t"])
+        newest_database.execute("ALTER PUBLICATION p DROP TABLE t")
+        with psycopg.connect(newest_database.conninfo()) as writer:
+            writer.execute("INSERT INTO t VALUES (1)")  # not sent; what it writes from now on is
+            newest_database.execute("ALTER PUBLICATION p ADD TABLE t")
+            publishing = asyncio.create_task(publisher.publish(connection, ["t"]))
+            await eventually(lambda: bool(shown), "the writer to be waited for")
+            writer.commit()
+        published = await asyncio.wait_for(publishing, 20)
+    assert [change.text.split(" ", 3)[3] for change in published.changes] == [
+        "was taken out and added again, or its filter or columns were altered"
+    ]
+
+
+async def test_a_table_that_is_wanted_again_does_not_leave(newest_database: Database) -> None:
+    """Its grace time is over at the very moment at which somebody wants it."""
+    newest_database.execute("CREATE TABLE t (i int)", "CREATE TABLE busy (i int)")
+    publisher = Publisher("p", "managed")
+    async with connected(newest_database) as connection, connected(newest_database) as other:
+        published = await publisher.publish(connection, ["t"])
+        oid = published.tables["t"].oid
+        await publisher.release(connection, [oid], now=0)
+        async with waiting_for_a_table(newest_database, publisher):
+            wanted = asyncio.create_task(publisher.publish(connection, ["t"]))
+            await asyncio.sleep(0)
+            released = asyncio.create_task(publisher.release(other, [], now=PUBLICATION_GRACE_SECONDS))
+        await asyncio.wait_for(asyncio.gather(wanted, released), 20)
+        assert oid in (await read_publication(connection, "p")).tables
+
+
+async def test_an_autovacuum_makes_way(own_server: Callable[..., Server]) -> None:
+    """It does so for who waits longer than `deadlock_timeout`, and nobody may wait so long for the table alone."""
+    database = Database(own_server(autovacuum_naptime="1s"), "postgres")
+    database.execute(
+        "CREATE TABLE t (i int PRIMARY KEY, x text) WITH (autovacuum_vacuum_cost_delay = 100, "
+        "autovacuum_vacuum_cost_limit = 1, autovacuum_vacuum_threshold = 1)",
+        "INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 50000) i",
+        "DELETE FROM t WHERE i % 2 = 0",
+    )
+    query = "SELECT count(*) FROM pg_stat_progress_vacuum WHERE relid = 't'::regclass"
+    await eventually(lambda: database.value(query) == 1, "an autovacuum of the table", 60)
+    async with connected(database) as connection:
+        await asyncio.wait_for(Publisher("p", "managed", lock_seconds_max=20).publish(connection, ["t"]), 30)
 
 
 async def test_manual_mode_alters_nothing_and_prints_what_would_do(database: Database) -> None:

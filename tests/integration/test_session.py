@@ -1,18 +1,32 @@
 """The session on real servers: what it delivers, over which connections, with which rights."""
 
 import asyncio
+import itertools
 import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
+from typing import Any, NoReturn
 
+import psycopg
 import pytest
 
 from cdc.source import attempt
+from cdc.source.attempt import Arrived
+from cdc.source.connections import connect_replication, connect_sql
 from cdc.source.copy_both import Framing
-from cdc.source.errors import Unreachable
+from cdc.source.errors import TwoServers, Unreachable
+from cdc.source.fragments import Fragment
 from cdc.source.identity import Fresh
 from cdc.source.lsn import parse_lsn
+from cdc.source.pgoutput import Decoder
+from cdc.source.publication import PublicationState
+from cdc.source.server_state import read_server_state
+from cdc.source.session import Session
 from tests.follower import following, settings_for
-from tests.postgres import Database
+from tests.postgres import Database, Server
 from tests.proxy import Proxy
+from tests.standby import standby_of
 from tests.waiting import eventually
 
 
@@ -121,3 +135,182 @@ async def test_a_reader_that_is_in_the_way_is_named(database: Database, caplog: 
         finally:
             other.terminate()
             await other.wait()
+
+
+async def test_a_rolled_back_sub_transaction_in_a_backlog_stops_nothing(own_server: Callable[..., Server]) -> None:
+    """Postgres 18 sends a message for it that nobody asked for, whenever the decoding ran out of memory."""
+    database = Database(own_server(logical_decoding_work_mem="64kB"), "postgres")
+    database.execute("CREATE TABLE t (i int, x text)", "CREATE PUBLICATION follower FOR TABLE t")
+    slot = database.execute("SELECT pg_create_logical_replication_slot('spy', 'pgoutput')")
+    assert slot
+    settings = settings_for(database.conninfo(), "t")
+    async with following(settings) as (session, follower):
+        await follower.follow(session, lambda: bool(follower.connected))
+    with psycopg.connect(database.conninfo()) as writer:
+        writer.execute("SAVEPOINT a")
+        writer.execute("CREATE TABLE other (i int)")
+        writer.execute("INSERT INTO t VALUES (1)")
+        writer.execute("RELEASE a")
+        writer.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 3000) i")
+        writer.rollback()
+    database.execute("INSERT INTO t VALUES (2)")
+    async with following(settings, follower) as (session, _):
+        await asyncio.wait_for(follower.follow(session, lambda: follower.values("i") == ["2"]), 20)
+    strays = database.value(
+        "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('spy', NULL, NULL, 'proto_version', '1', "
+        "'publication_names', 'follower') WHERE get_byte(data, 0) = ascii('A')"
+    )
+    assert strays, "or Postgres was mended, and this test says nothing any more"
+
+
+async def test_limits_meant_for_applications_do_not_end_us(database: Database) -> None:
+    """A role's time limits and its standby settings: a slot is waited for, and heartbeats go on."""
+    role = f"limited_{database.name}"
+    database.execute("CREATE TABLE t (i int)")
+    with database.connect() as admin:
+        admin.execute(f"CREATE ROLE {role} SUPERUSER LOGIN".encode())
+        try:
+            for name in ("statement_timeout", "lock_timeout", "idle_session_timeout"):
+                admin.execute(f"ALTER ROLE {role} SET {name} = '300ms'".encode())
+            if database.version >= 17:
+                admin.execute(f"ALTER ROLE {role} SET transaction_timeout = '300ms'".encode())
+            settings = settings_for(database.conninfo(user=role), "t")
+            async with following(settings) as (session, follower):
+                with psycopg.connect(database.conninfo()) as writer:
+                    writer.execute("CREATE TABLE long_transaction (i int)")
+                    follow = asyncio.create_task(follower.follow(session, lambda: bool(follower.connected)))
+                    done, _ = await asyncio.wait([follow], timeout=1)
+                    assert not done, "the slot waits for the transaction, longer than the role may"
+                await asyncio.wait_for(follow, 20)
+        finally:
+            admin.execute(f"DROP OWNED BY {role}".encode())
+            admin.execute(f"DROP ROLE {role}".encode())
+
+
+async def test_a_standby_that_is_away_does_not_stop_heartbeats(own_database: Database) -> None:
+    """With a synchronous standby that never answers, commits of ordinary sessions wait for ever."""
+    database = own_database
+    settings = settings_for(database.conninfo(), heartbeat_seconds=0.1)
+    database.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
+    try:
+        async with following(settings) as (session, follower):
+            beats = 0
+            while beats < 3:
+                delivery = await asyncio.wait_for(session.next(), 20)
+                follower.take(delivery, session)
+                event = delivery.event if isinstance(delivery, Arrived) else None
+                beats += len(event.messages) if isinstance(event, Fragment) else 0
+            assert len(follower.connected) == 1
+    finally:
+        database.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+
+
+async def test_a_database_that_knows_no_encoding_is_followed(newest_server: Server) -> None:
+    database = Database(newest_server, "without_encoding")
+    with psycopg.connect(newest_server.conninfo(), autocommit=True) as admin:
+        admin.execute("CREATE DATABASE without_encoding ENCODING 'SQL_ASCII' TEMPLATE template0")
+    try:
+        database.execute("CREATE TABLE t (x text)")
+        async with following(settings_for(database.conninfo(), "t")) as (session, follower):
+            await follower.follow(session, lambda: bool(follower.connected))
+            database.execute("INSERT INTO t VALUES ('plain')")
+            await asyncio.wait_for(follower.follow(session, lambda: follower.values("x") == ["plain"]), 20)
+    finally:
+        database.remove()
+
+
+async def test_what_cannot_be_decoded_ends_the_connection(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong behind a batch that is taken, no later one may be delivered: it would follow a hole."""
+    newest_database.execute("CREATE TABLE t (i int)")
+    async with following(settings_for(newest_database.conninfo(), "t")) as (session, follower):
+        await follower.follow(session, lambda: bool(follower.connected))
+        newest_database.execute("INSERT INTO t VALUES (1)")
+        monkeypatch.setattr(Decoder, "feed", _no_memory)
+        with pytest.raises(MemoryError):
+            await asyncio.wait_for(follower.follow(session, lambda: False), 20)
+        monkeypatch.undo()
+        newest_database.execute("INSERT INTO t VALUES (2)")
+        await asyncio.wait_for(follower.follow(session, lambda: follower.values("i") == ["1", "2"]), 20)
+        assert len(follower.connected) == 2
+
+
+def _no_memory(*_: object) -> NoReturn:
+    raise MemoryError
+
+
+async def test_two_hosts_that_are_two_servers_are_told_apart(own_server: Callable[..., Server]) -> None:
+    """A standby has the same system identifier; that both connections met one server needs another proof."""
+    primary = own_server()
+    standby = standby_of(primary)
+    try:
+        one = await connect_sql(primary.conninfo(), "control")
+        two = await connect_replication(standby.conninfo(), "stream")
+        try:
+            with pytest.raises(TwoServers):
+                await read_server_state(one, two, "s", PublicationState("p"), {})
+        finally:
+            await one.close()
+            await two.close()
+    finally:
+        standby.remove()
+
+
+class _CancelledAt:
+    """Runs a coroutine, and cancels its task where it waits for the nth time."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], nth: int) -> None:
+        self._steps = coroutine.__await__()
+        self._left = nth
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step: Callable[[], Any] = partial(next, self._steps)
+        while True:
+            try:
+                waited_for = step()
+            except StopIteration as ended:
+                return ended.value
+            self._left -= 1
+            if self._left == 0:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+            step = partial(next, self._steps)
+            try:
+                yield waited_for
+            except BaseException as thrown:  # noqa: BLE001 - whatever it is, it is for the coroutine
+                step = partial(self._steps.throw, thrown)
+
+
+@pytest.mark.parametrize("framing", [Framing.PLAIN, Framing.LIBPQ], ids=lambda framing: framing.name.lower())
+async def test_a_connect_that_is_cancelled_anywhere_leaves_nothing(newest_database: Database, framing: Framing) -> None:
+    newest_database.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    settings = settings_for(newest_database.conninfo(), "t", framing=framing, temporary=True)
+    ours = (
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'shapelog%' AND datname = current_database()"
+    )
+    for nth in itertools.count(1):
+        session = Session(settings, known=lambda: None)
+        task = asyncio.ensure_future(_run(_CancelledAt(_connect_and_close(session), nth)))
+        await asyncio.wait([task], timeout=20)
+        assert task.done(), f"cancelled at wait {nth}, and still there"
+        if not task.cancelled():
+            task.result()
+            break
+        await session.close()
+        assert "shapelog-reader" not in [thread.name for thread in threading.enumerate()], f"cancelled at wait {nth}"
+        await eventually(lambda: newest_database.value(ours) == 0, f"sessions to end; cancelled at wait {nth}", 5)
+    assert nth > 20, "it waited that often"
+    await eventually(lambda: not newest_database.slots(), "the temporary slot to be gone")
+
+
+async def _connect_and_close(session: Session) -> None:
+    try:
+        await session.next()
+    finally:
+        await session.close()
+
+
+async def _run(waited: Awaitable[None]) -> None:
+    await waited

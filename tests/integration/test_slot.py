@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
 
+from cdc.source import handshake
 from cdc.source.connections import Connection, connect_sql
+from cdc.source.copy_both import start_stream
 from cdc.source.errors import OwnedElsewhere, ServerUnfit, SlotAhead, SlotCreationBlocked, SlotExists, SlotLost
 from cdc.source.holders import Holder
 from cdc.source.identity import Behind, Fresh, OtherTimeline, Resume
@@ -18,6 +21,7 @@ from cdc.source.session import Session
 from cdc.source.slot_commands import create_slot, drop_slot, read_slot
 from tests.follower import Follower, following, settings_for
 from tests.postgres import WANTED, Database, Server, new_database
+from tests.standby import standby_of
 from tests.waiting import eventually
 
 
@@ -240,6 +244,66 @@ async def test_a_standby_is_waited_for_and_its_timeline_tells_where_ours_was_lef
     assert verdict.switch_point is not None
     assert verdict.switch_point >= follower.durable
     assert verdict.continues(follower.durable)
+
+
+async def test_a_failover_slot_goes_on_at_the_standby(own_server: Callable[..., Server]) -> None:
+    """The primary dies for good; on the promoted standby the same session goes on, and nothing is missing."""
+    primary = own_server()
+    standby = standby_of(primary, started=False)  # the first look of its slot worker shall find our slot
+    try:
+        database, copied = Database(primary, "postgres"), Database(standby, "postgres")
+        database.execute("CREATE TABLE t (i int)")
+        both = psycopg.conninfo.make_conninfo(
+            host=f"{primary.host},{standby.host}", port=f"{primary.port},{standby.port}", user="postgres",
+            dbname="postgres", target_session_attrs="read-write",
+        )  # fmt: skip
+        async with following(settings_for(both, "t")) as (session, follower):
+            await follower.follow(session, lambda: bool(follower.connected))
+            database.execute("INSERT INTO t VALUES (1)")
+            await asyncio.wait_for(follower.follow(session, lambda: follower.values("i") == ["1"]), 20)
+            standby.start()
+            follow = asyncio.create_task(follower.follow(session, lambda: follower.values("i") == ["1", "2", "3"]))
+            await eventually(lambda: _is_synced(copied), "the slot to be ready on the standby", 60)
+            follower.flushing = False  # not confirmed any more: the standby's slot must bring it again
+            database.execute("INSERT INTO t VALUES (2)")
+            end = parse_lsn(database.value("SELECT pg_current_wal_lsn()"))
+            await eventually(lambda: _replayed(copied) >= end, "the standby to have all of it")
+            primary.stop("immediate")
+            copied.execute("SELECT pg_promote()")
+            copied.execute("INSERT INTO t VALUES (3)")
+            await asyncio.wait_for(follow, 40)
+        verdict = follower.connected[-1].verdict
+        assert isinstance(verdict, OtherTimeline)
+        assert verdict.continues(follower.durable)
+    finally:
+        standby.remove()
+
+
+def _is_synced(standby: Database) -> bool:
+    slot = standby.slots().get("follower", {})
+    return bool(slot.get("synced")) and not slot["temporary"]
+
+
+def _replayed(standby: Database) -> int:
+    return parse_lsn(standby.value("SELECT pg_last_wal_replay_lsn()"))
+
+
+async def test_a_slot_that_moves_while_we_connect_is_a_gap(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Judged too early: Postgres would silently skip what lies between."""
+    follower = await run_once(newest_database)
+
+    async def start_late(*arguments: Any, **more: Any) -> Any:
+        newest_database.execute("SELECT pg_logical_emit_message(true, 'test', 'somebody else takes this')")
+        newest_database.execute("SELECT pg_replication_slot_advance('follower', pg_current_wal_lsn())")
+        return await start_stream(*arguments, **more)
+
+    monkeypatch.setattr(handshake, "start_stream", start_late)
+    async with following(settings_for(newest_database.conninfo()), follower) as (session, _):
+        with pytest.raises(SlotAhead):
+            await asyncio.wait_for(follower.follow(session, lambda: False), 20)
+    await eventually(lambda: not newest_database.slots()["follower"]["active"], "the stream to end")
 
 
 async def test_an_unfit_server_is_refused_with_the_statement_that_mends_it(own_server: Callable[..., Server]) -> None:

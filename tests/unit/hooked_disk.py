@@ -42,6 +42,8 @@ class _Hooked:
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._disk, name)
+        if not callable(operation):
+            return operation
 
         def call(path: str, *arguments: Any) -> Any:
             if not self._is_in_hook:

@@ -76,9 +76,10 @@ def test_a_reader_looks_for_what_is_new() -> None:
     writer.chunk(chunk(0), written_at=0)
     base = found_on(disk)
     writer.chunk(chunk(1), written_at=0)
-    finish(writer)
     base.refresh(disk)
     assert base == found_on(disk)
+    finish(writer)
+    base = found_on(disk)
     disk.remove(base.path)
     base.refresh(disk)  # a complete base does not change
     assert len(base.chunks) == 2
@@ -161,9 +162,10 @@ def test_somebody_elses_file_is_not_touched() -> None:
     disk.create("logs/1/0.base")
     disk.append("logs/1/0.base", [b"somebody else's"])
     writer = BaseWriter(disk, 1, 0)
-    for _ in range(2):
-        with pytest.raises(StorageError):
-            writer.chunk(chunk(0), written_at=0)
+    writer.chunk(chunk(0), written_at=0)
+    with pytest.raises(StorageError):
+        finish(writer)
+    assert not writer.base.is_complete
     assert disk.contents()["logs/1/0.base"] == b"somebody else's"
 
 

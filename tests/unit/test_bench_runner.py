@@ -26,9 +26,11 @@ def keep(tmp_path: Path) -> list[str]:
 
 
 def kept(tmp_path: Path, name: str) -> list[dict[str, object]]:
-    content = orjson.loads((tmp_path / "out" / f"{name}.json").read_bytes())
-    assert content["benchmark"] == name
-    rows: list[dict[str, object]] = content["rows"]
+    rows: list[dict[str, object]] = orjson.loads((tmp_path / "out" / f"{name}.json").read_bytes())
+    assert all(list(row) == ["measure", "value", "unit", "baseline", "ratio", "target", "met"] for row in rows)
+    context = orjson.loads((tmp_path / "out" / f"{name}.context.json").read_bytes())
+    assert context["benchmark"] == name
+    assert context["machine"]["cores"] > 0
     return rows
 
 

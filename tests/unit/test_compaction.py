@@ -35,9 +35,10 @@ from storage.rows import Kind
 from storage.scan import scan
 from storage.segments import Segment, list_segments
 from storage.shape_log import Mode
+from storage.store import StoreOptions
 from storage.store_reader import StoreReader
 from tests.crash.harness import Acknowledge, for_each_crash
-from tests.unit.builders import Rig
+from tests.unit.builders import Rig, to_journal, to_segments
 from tests.unit.hooked_disk import hooked
 from tests.unit.keyed import (
     KEYED,
@@ -276,6 +277,20 @@ def test_the_ledger_remembers_earlier_compactions() -> None:
 def test_a_log_that_was_never_compacted_has_an_empty_ledger() -> None:
     table = updated_table(3)
     assert folded_ranges(table.rig.disk, table.rig.store.log(1).files).num_rows == 0
+
+
+@pytest.mark.parametrize("options", [to_journal(), to_segments()], ids=["journal", "segments"])
+def test_gaps_of_a_compacted_source_forbid_cuts_too(options: StoreOptions) -> None:
+    rig = Rig(options=options, mode=Mode.COMPACTED, key_columns=("id",))
+    rig.write(10)
+    for tx in (50, 60):
+        rig.write(tx, after=LogOffset(40, 0) if tx == 50 else None)
+        rig.store.flush_all()
+    ledger = FolderReader(rig.disk).folded_ranges(1)
+    allowed = [
+        may_cut_at(ledger, at) for at in (LogOffset(10, 0), LogOffset(20, 1), LogOffset(50, 1), LogOffset(60, 1))
+    ]
+    assert allowed == [True, False, True, True]
 
 
 # Leases.

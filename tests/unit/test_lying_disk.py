@@ -33,7 +33,7 @@ WAYS: dict[str, tuple[int, Failing]] = {
 """How many calls in a row are met, and how."""
 
 SEEDS = range(20 if is_thorough() else 1)
-IMAGES: list[Choose] = [strictest, luckiest, *(in_runs(Random(seed).randrange) for seed in SEEDS)]
+"""Of what a crash leaves, between the strictest and the luckiest."""
 
 EVERY = 1 if is_thorough() else 3
 """How many calls to go on by. Ways to fail begin at different calls, so that each call is met in some of them."""
@@ -83,12 +83,34 @@ def each_fault(name: str, plan: Callable[[int], Calls], start: int = 0) -> Itera
 
 
 def check_to_the_end(world: World) -> None:
-    """As it is, after a crash right now, when everything has come to rest, and after a crash then."""
+    """As it is, after a crash right now, when everything has come to rest, and after a crash then.
+
+    And when the process is killed right now: what the next one finds is what it tells, and survives a power cut.
+    """
     world.check()
-    survivors = [world.crashed(world.memory.crash_image(image)) for image in IMAGES]
+    check_successor(world)
+    images: list[Choose] = [strictest, luckiest, *(in_runs(Random(seed).randrange) for seed in SEEDS)]
+    survivors = [world.crashed(world.memory.crash_image(image)) for image in images]
     world.finish()
     world.check_everywhere()
     for survivor in [*survivors, world.crashed(world.memory.crash_image(strictest))]:
+        survivor.open().look()
+        survivor.check()
+        survivor.finish()
+
+
+def check_successor(world: World) -> None:
+    """No sync of the next process makes up for one that failed in this one."""
+    successor = world.killed().open()
+    successor.look()
+    successor.check()
+    successor.send_all()
+    successor.flush_all()
+    successor.confirm()
+    for survivor in [successor.crashed(successor.memory.crash_image(image)) for image in (strictest, luckiest)]:
+        for number, log in survivor.logs.items():
+            if log.has_ended:
+                log.told = world.logs[number].told  # G went on without it, so G proves nothing of it
         survivor.open().look()
         survivor.check()
         survivor.finish()

@@ -103,8 +103,8 @@ def test_rows_that_were_never_on_disk_are_told_to_whoever_debugs(caplog: pytest.
     rig.write(3)
     rig.read()
     assert caplog.messages == [
-        "log 1: 1 rows served from the window, up to 3_0",
-        "log 1: 1 rows served from the buffer, up to 3_0",
+        "log 1 (handle-1): 1 rows served from the window, up to 3_0",
+        "log 1 (handle-1): 1 rows served from the buffer, up to 3_0",
     ]
 
 
@@ -166,7 +166,7 @@ def test_gaps_and_replays() -> None:
     rig.write(5, after=LogOffset(4, 0))
     rig.write(5, after=SNAPSHOT_END)
     rig.store.append(1, rows([*transaction(5, 1), (6, 0)]), after=SNAPSHOT_END)
-    assert count(rig, Metric.GAPS) == 1
+    assert labelled(rig, Metric.GAPS) == {"handle-1": 1}
     assert count(rig, Metric.REPLAYED_ROWS) == 2
 
 

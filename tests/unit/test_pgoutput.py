@@ -184,6 +184,7 @@ def test_sixteen_hundred_columns_are_not_too_many() -> None:
         ([begin(9, 0, 1), begin(9, 0, 1)], ProtocolError),
         ([begin(9, 0, 1), update(5, ["1", "a"], ["1", UNCHANGED])], ProtocolError),  # never in an old row
         ([b"S" + bytes(5)], ProtocolError),  # streaming was not asked for
+        ([b"A" + bytes(9)], ProtocolError),
         ([begin(9, 0, 1), insert(5, ["1", "a"]).replace(b"a", b"\xff")], NotText),
         ([begin(9, 0, 1), insert(5, ["1", "a" * 2000])], MessageTooLarge),
     ],
@@ -193,6 +194,13 @@ def test_what_cannot_be_right_is_an_error(messages: list[bytes], error: type[Sou
     decoder.feed(CopyBatch.join([data_frame(DESCRIBED)]))
     with pytest.raises(error):
         decoder.feed(CopyBatch.join([data_frame(message) for message in messages]))
+
+
+def test_the_end_of_a_sub_transaction_that_was_never_sent_says_nothing() -> None:
+    frames = [data_frame(message) for message in (DESCRIBED, b"A" + bytes(8), begin(9, 0, 1), commit(9, 10, 0))]
+    _, fragment = decode([frames])
+    assert isinstance(fragment, Fragment)
+    assert fragment.ended_count == 1
 
 
 def test_the_decoder_knows_what_it_received_and_what_is_open() -> None:

@@ -57,7 +57,7 @@ def perform(sql: str, state: PublicationState, found: list[TableState]) -> tuple
     if match := re.fullmatch(r"ALTER TABLE (.*) REPLICA IDENTITY FULL;", sql):
         assert [table for table in found if table.sql == match[1]], "the table exists"
         return state, [replace(table, replica_identity="f") if table.sql == match[1] else table for table in found]
-    if match := re.fullmatch(r'ALTER PUBLICATION "p" ADD TABLE (.*);', sql):
+    if match := re.fullmatch(r'ALTER PUBLICATION "p" ADD TABLE ONLY (.*);', sql):
         assert state.oid is not None, "the publication exists by now"
         added = {table.oid: Member(table.oid, 9, str(table)) for table in found if table.sql == match[1]}
         return replace(state, tables={**state.tables, **added}), found

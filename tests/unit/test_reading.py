@@ -256,6 +256,21 @@ def test_above_v() -> None:
         read(view(log.pieces([]), visible=LogOffset(1, 1)), LogOffset(1, 2), None)
 
 
+def test_who_stands_above_a_log_that_stopped_hears_why() -> None:
+    """It let go of rows that were visible and not durable; the reader has some of them."""
+    fault = CorruptBlock("stopped")
+    log = Log([LogOffset(1, 0)], [""])
+    with pytest.raises(CorruptBlock):
+        read(replace(view(log.pieces([]), visible=LogOffset(1, 1)), fault=fault), LogOffset(2, 0), None)
+
+
+def test_a_read_is_bounded_even_where_chunks_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "READ_BYTES_MAX", 250)
+    log = Log([LogOffset(tx, 0) for tx in range(1, 7)], [""] * 6)
+    found = read(view(log.pieces([])), SNAPSHOT_END, None)
+    assert (found.count, found.at_end, found.chunk_ended) == (3, False, False)
+
+
 def test_a_hole_is_met_by_the_read_that_begins_there() -> None:
     """The disk ends with 1763, memory begins with 1800: what lies before is returned, what lies behind is not."""
     log = Log([LogOffset(tx, 0) for tx in (1762, 1763, 1764, 1800)], [""] * 4)

@@ -37,7 +37,7 @@ def test_replies_are_in_time_not_too_often_and_repeat_what_they_were_told(
     def look() -> None:
         status = replies.take(now)
         if status is not None:
-            assert (status.received, status.flushed) == (received, flushed)
+            assert (status.received, status.flushed) == (received, min(flushed, received))
             sent.append(now)
 
     look()

@@ -26,7 +26,7 @@ from storage.errors import CannotFold, CorruptBlock, LogFault, Misuse, Refetch, 
 from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
 from storage.folder_reader import FolderReader
 from storage.leases import Lease, take_lease
-from storage.memory_disk import MemoryDisk, luckiest
+from storage.memory_disk import MemoryDisk, luckiest, strictest
 from storage.offset import BEFORE_ALL, SNAPSHOT_END, LogOffset
 from storage.retention import RetentionPolicy, fold_prefix, over_limit, retire
 from storage.rows import Kind
@@ -468,11 +468,58 @@ def test_a_snapshot_under_way_is_left_alone() -> None:
     assert rows_in([table.rig.reader.read_chunk(1, 1, 0) or pa.record_batch({})])[0].new["id"] == "a"
 
 
+def test_a_snapshot_that_was_given_up_does_not_keep_a_log_from_being_folded() -> None:
+    disk = FaultyDisk(MemoryDisk(), Script(Rule("sync", Fault(errno.EIO), "*.base.tmp")))
+    table = table_of(9, disk=disk)
+    snapshot = table.rig.store.new_base(1)
+    with pytest.raises(SharedDiskFault):
+        snapshot.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=NOW)
+    assert folded(table) is not None
+    retired(table)
+    check(table)
+
+
+def test_a_lease_that_is_taken_while_segments_are_loaded_is_seen() -> None:
+    inner = MemoryDisk()
+
+    def take(operation: str, path: str) -> None:
+        if operation == "sync_folder" and path == "logs/1" and taking.pop("now", False):
+            take_lease(inner, Lease(1, "late", SNAPSHOT_END, NOW + 10**6), now=NOW)
+
+    taking: dict[str, bool] = {}
+    table = table_of(7, disk=hooked(inner, take))
+    folded(table)
+    taking["now"] = True
+    segments = len(table.segments())
+    assert retired(table) == 0
+    assert len(table.segments()) == segments
+
+
+def test_a_base_whose_last_sync_failed_is_none_for_the_next_process() -> None:
+    """Its own sync would say that all is well, and a power cut would take the base and what it stands for."""
+    for first in (1, 2, 3):
+        memory = MemoryDisk()
+        plan = Script(
+            Rule("sync", Fault(errno.EIO), "*.base*", first=first),
+            Rule("remove", Fault(errno.EIO), "*.base*", calls=None),  # the process dies before it can
+        )
+        disk = FaultyDisk(memory, plan)
+        table = table_of(9, disk=disk)
+        with contextlib.suppress(SharedDiskFault):
+            folded(table)
+        disk = FaultyDisk(memory, Script(), forgotten=disk.forgotten)
+        table.rig = table.rig.reopened(disk)
+        retired(table)
+        check(table)
+        table.rig = table.rig.reopened(memory.crash_image(strictest))
+        check(table)
+
+
 def test_a_log_that_is_removed_during_its_fold() -> None:
     removed: list[str] = []
 
     def remove(operation: str, path: str) -> None:
-        if operation == "append" and path.endswith(".base") and not removed:
+        if operation == "append" and path.endswith(".base.tmp") and not removed:
             removed.append(path)
             table.rig.store.remove_log(1)
 

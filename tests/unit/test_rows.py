@@ -23,6 +23,7 @@ from storage.rows import (
     offset_at,
     row_schema,
     rows_up_to,
+    stored_size,
     wire_sizes,
 )
 
@@ -189,9 +190,9 @@ def test_combine(parts: list[tuple[list[tuple[Any, Any]], int]]) -> None:
 
 def test_large_batches_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [batch_of([({"a": "text", "b": None}, None)])] * 3
-    monkeypatch.setattr(rows_module, "COMBINE_BYTES_MAX", sum(batch.nbytes for batch in batches))
+    monkeypatch.setattr(rows_module, "COMBINE_BYTES_MAX", sum(map(stored_size, batches)))
     assert len(combine(batches)) == 1
-    monkeypatch.setattr(rows_module, "COMBINE_BYTES_MAX", sum(batch.nbytes for batch in batches) - 1)
+    monkeypatch.setattr(rows_module, "COMBINE_BYTES_MAX", sum(map(stored_size, batches)) - 1)
     assert combine(batches) == batches
 
 

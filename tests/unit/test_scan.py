@@ -78,6 +78,12 @@ def found_in(content: bytes | bytearray, *, confirmed_tx: int = 0) -> tuple[Memo
     return disk, scan(disk, PATH, confirmed_tx=confirmed_tx)
 
 
+def sound(refs: list[BlockRef], end: int) -> Scan:
+    """What a scan says of blocks with nothing wrong behind them."""
+    proven = max((ref.header.synced_before for ref in refs), default=0)
+    return Scan(refs, end, proven, None, None)
+
+
 def transactions_of(disk: MemoryDisk, refs: list[BlockRef]) -> list[int]:
     """Read them, so that their payloads are checked."""
     return [offset.tx for ref in refs for offset in offsets(read_batches(disk, ref))]
@@ -89,20 +95,20 @@ def transactions_of(disk: MemoryDisk, refs: list[BlockRef]) -> list[int]:
 def test_a_whole_file(whole: tuple[bytes, list[BlockRef]]) -> None:
     content, refs = whole
     disk, found = found_in(content)
-    assert found == Scan(refs, len(content), None, None)
+    assert found == sound(refs, len(content))
     assert transactions_of(disk, found.refs) == [10, 20, 30, 40, 50]
 
 
 def test_an_empty_file() -> None:
-    assert found_in(b"")[1] == Scan([], 0, None, None)
+    assert found_in(b"")[1] == sound([], 0)
 
 
 def test_from_the_middle(whole: tuple[bytes, list[BlockRef]]) -> None:
     content, refs = whole
     disk = disk_with(content)
     for index, ref in enumerate(refs):
-        assert scan(disk, PATH, start=ref.position) == Scan(refs[index:], len(content), None, None)
-    assert scan(disk, PATH, start=len(content)) == Scan([], len(content), None, None)
+        assert scan(disk, PATH, start=ref.position) == sound(refs[index:], len(content))
+    assert scan(disk, PATH, start=len(content)) == sound([], len(content))
 
 
 def test_every_write_knows_what_was_synced_before_it(whole: tuple[bytes, list[BlockRef]]) -> None:
@@ -207,7 +213,7 @@ def test_one_flipped_bit_in_every_byte(whole: tuple[bytes, list[BlockRef]]) -> N
             assert (found.refs, found.torn) == (refs[:hit], None)
             assert isinstance(found.damage, CorruptBlock | UnknownFormat)
         elif proven:
-            assert found == Scan(refs, len(content), None, None)
+            assert found == sound(refs, len(content))
             if position % 16 == 0:  # all others are as they were
                 assert len(transactions_of(disk, refs[:hit] + refs[hit + 1 :])) == len(refs) - 1
             with pytest.raises(CorruptBlock) as told:

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage import layout
 from storage.clocks import Clocks
 from storage.disk import Disk
 from storage.errors import (
@@ -37,7 +38,7 @@ from storage.folder_reader import FolderReader
 from storage.incoming import FragmentShares
 from storage.limits import FAULT_RETRY_SECONDS
 from storage.log_facts import LogFacts, write_log
-from storage.memory_disk import MemoryDisk
+from storage.memory_disk import MemoryDisk, strictest
 from storage.metrics import Metric
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.shape_log import Mode, Placement
@@ -233,7 +234,7 @@ def test_a_base_is_written_chunk_by_chunk_and_read_meanwhile() -> None:
 def test_a_base_that_failed_does_not_stand_in_the_way_of_the_next() -> None:
     disk = FaultyDisk(MemoryDisk(), Script())
     rig = Rig(disk)
-    disk.plan = Script(Rule("append", Fault(errno.ENOSPC, happens=True, appended=100), path="*.base"))
+    disk.plan = Script(Rule("append", Fault(errno.ENOSPC, happens=True, appended=100), path="*.base.tmp"))
     with pytest.raises(SharedDiskFault):
         rig.store.new_base(1).chunk(rows([(0, 0)]), written_at=NOW)
     base = rig.store.new_base(1)
@@ -243,6 +244,41 @@ def test_a_base_that_failed_does_not_stand_in_the_way_of_the_next() -> None:
     again = rig.reopened()
     assert [base.number for base in again.store.log(1).files.bases] == [1]
     assert again.reader.read_chunk(1, 1, 0) is not None
+
+
+def test_a_log_that_was_not_made_for_certain_is_made_again() -> None:
+    """The last sync of its making failed: its rows would go with its name."""
+    memory = MemoryDisk()
+    disk = FaultyDisk(memory, Script())
+    rig = Rig(disk)
+    disk.plan = Script(Rule("sync_folder", Fault(errno.EIO), path=layout.LOGS))
+    with pytest.raises(SharedDiskFault):
+        rig.create(2)
+    with pytest.raises(UnknownLog):
+        rig.write(10, log=2, after=SNAPSHOT_END)
+    rig.create(2)
+    rig.write(10, log=2)
+    rig.store.flush_all()
+    assert rig.reopened(memory.crash_image(strictest)).read_all(log=2) == [LogOffset(10, 0)]
+    with pytest.raises(Misuse):
+        rig.create(2)
+
+
+@BOTH_FILES
+def test_a_quiet_log_is_opened_without_a_sync(options: StoreOptions) -> None:
+    disk = MemoryDisk()
+    rig = Rig(disk, options)
+    for log in range(2, 12):
+        rig.create(log)
+        base = rig.store.new_base(log)
+        base.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=NOW)
+        rig.write(10, log=log)
+    rig.store.flush_all()
+    again = rig.reopened(confirmed_tx=11)
+    operations = disk.operations
+    for log in range(2, 12):
+        assert again.durable(log) == LogOffset(10, 1)
+    assert disk.operations == operations
 
 
 # Waiting.

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from storage import layout
 from storage.errors import LogPoisoned, Misuse
 from storage.faulty_disk import Fault, Rule
+from storage.limits import SECTOR_BYTES
 from storage.memory_disk import Crashed, MemoryDisk, luckiest, strictest
+from storage.offset import SNAPSHOT_END
+from storage.store import StoreOptions
 from tests.crash.scenarios import BY_SIZE, SHORT_JOURNAL, TO_JOURNAL, TO_SEGMENTS
 from tests.model import LogModel
-from tests.world import World, small_options
+from tests.world import World, copy_of, small_options
 
 
 def test_what_was_mended_may_go_before_the_next_write_succeeds() -> None:
@@ -118,6 +122,104 @@ def test_a_log_that_another_process_was_making_is_there_for_good_or_not_at_all()
             survivor.look()
             survivor.finish()
     assert not world.memory.crashed
+
+
+@pytest.mark.parametrize("text_bytes", [8, 700])  # to the journal, to a segment
+def test_a_damaged_snapshot_leaves_the_rows_after_it_readable(text_bytes: int) -> None:
+    # The log did not open: with segments it was an IndexError, without them its rows were not seen.
+    world = World(MemoryDisk(), BY_SIZE).open()
+    a = world.create()
+    writer = world.store.new_base(a)
+    writer.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=0)
+    world.stream.add({a}, text_bytes=text_bytes)
+    world.send_all()
+    world.flush_all()
+    path = layout.base_path(a, 0)
+    world.memory.truncate(path, 0)
+    world.memory.append(path, [b"not a block".ljust(128)])
+    again = world.killed()
+    again.logs[a].has_ended = True
+    again.open().look()
+    assert again.stopped == {a}
+    assert again.logs[a].told == world.logs[a].told
+    again.check()
+
+
+def test_a_copy_that_was_torn_goes_before_what_it_copied() -> None:
+    # What tells a torn copy from damage is the old file. A second crash left the copy alone: the store did not open.
+    world = World(MemoryDisk(), TO_JOURNAL).open()
+    a = world.create()
+    world.stream.add({a})
+    world.stream.add({a}, {a})
+    world.send(2)
+    world.flush_all()
+    world.confirm()
+    world.memory.crash_at_sync = world.memory.syncs + 1
+    with contextlib.suppress(Crashed):
+        world.abandon()
+    torn = world.memory.crash_image(lambda count: count // 2 if count > SECTOR_BYTES else count - 1)
+    for number in range(1, 30):
+        again = world.crashed(copy_of(torn))
+        again.memory.crash_at_operation = number
+        with contextlib.suppress(Crashed):
+            again.open().look()
+        survivor = again.crashed(again.memory.crash_image(luckiest)).open()
+        survivor.look()
+        survivor.finish()
+    assert not again.memory.crashed
+
+
+@pytest.mark.parametrize("options", [TO_JOURNAL, TO_SEGMENTS], ids=["journal", "segments"])
+@pytest.mark.parametrize("path", ["*.segment", "*.journal"])
+def test_a_failed_sync_is_not_made_up_for_by_the_next_process(options: StoreOptions, path: str) -> None:
+    # The process died of it. The next one's sync reported success, so it took the rows for durable: a power cut
+    # left a log without them, below G.
+    for first in (1, 2, 3):
+        world = World(MemoryDisk(), options).open()
+        a = world.create()
+        world.break_(Rule("sync", Fault(errno.EIO), path=path, first=first))
+        for _ in range(3):
+            world.stream.add({a}, {a})
+            world.send_all()
+            world.flush_all()
+        for _ in range(2):
+            world = world.killed().open()
+            world.look()
+            world.check()
+            world.confirm()
+            world.stream.add({a})
+            world.send_all()
+            world.flush_all()
+            world.confirm()
+            survivor = world.crashed(world.memory.crash_image(strictest)).open()
+            survivor.look()
+            survivor.finish()
+
+
+@pytest.mark.parametrize("options", [TO_JOURNAL, TO_SEGMENTS], ids=["journal", "segments"])
+def test_a_failed_cut_is_not_made_up_for_by_the_next_process(options: StoreOptions) -> None:
+    # What was cut came back with the power, beside the same rows in another file.
+    for operation in ("sync", "sync_folder", "rename", "truncate"):
+        for first in range(1, 6):
+            world = World(MemoryDisk(), options).open()
+            a = world.create()
+            world.stream.add({a})
+            world.send_all()
+            world.flush_all()
+            world.stream.add({a}, {a})
+            world.send(1, commit=False)
+            world.flush_all()
+            world.break_(Rule(operation, Fault(errno.EIO), first=first))
+            world.abandon()
+            world = world.killed().open()
+            world.look()
+            world.send_all()
+            world.flush_all()
+            world.confirm()
+            for image in (strictest, luckiest):
+                survivor = world.crashed(world.memory.crash_image(image)).open()
+                survivor.look()
+                survivor.finish()
 
 
 @pytest.fixture(autouse=True)

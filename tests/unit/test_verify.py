@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.inspect.report import Report
-from cdc.inspect.verify import size_of, verify
 from storage.disk import Disk
 from storage.memory_disk import MemoryDisk
 from storage.offset import SNAPSHOT_END
 from storage.progress import Incarnation, ProgressLog, ProgressRecord
+from storage.verify import size_of, verify
+from storage.verify_report import Report
 from tests.unit.builders import Rig, rows, to_journal, to_segments
 
 LOGS = 3

@@ -1,7 +1,8 @@
 """Reads every block of a data folder and checks all that can be checked: checksums, rows against headers, the chain.
 
 Works beside a writer: what looks damaged is looked at again, since files move while they are read. What a crash leaves
-lawfully, a torn tail, is no damage: the writer's next start cuts it.
+lawfully, a torn tail, is no damage: the writer's next start cuts it. What nothing on disk tells of cannot be seen: the
+newest segment of a log, if somebody removed it whole.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +10,6 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from cdc.inspect.report import Look, Noting, Report, damage_of
 from storage import layout
 from storage.bases import list_bases
 from storage.block import BlockHeader, BlockKind
@@ -18,14 +18,18 @@ from storage.disk import Disk
 from storage.errors import CorruptBlock, Hole, StorageError, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.journal import JournalFile, JournalIndex
-from storage.journal_block import Directory, decode_directory, part_of_share
+from storage.journal_block import Directory, part_of_share
+from storage.journal_damage import Doubts, read_doubts
+from storage.journal_scan import load_blocks
 from storage.log_facts import read_log
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.parts import decode_batches
 from storage.progress import ProgressReader
+from storage.recovery import is_in
 from storage.rows import OP, TX, are_ordered, column, offset_at
 from storage.scan import BlockRef, Scan, read_batches, read_part, scan
 from storage.segments import list_segments
+from storage.verify_report import Look, Noting, Report, damage_of
 
 LOOKS_MAX: Final = 3
 """Looks at what seems damaged: a file that moved or was cut meanwhile is whole at the second one."""
@@ -57,6 +61,7 @@ class _Verifier:
         self._disk = disk
         self._on_bytes = on_bytes
         self._index = JournalIndex()
+        self._doubts: Doubts = {}
         self._report = Report()
 
     def run(self) -> Report:
@@ -94,29 +99,25 @@ class _Verifier:
     def _journal(self) -> Look:
         """Read all journal files anew."""
         look, self._index = Look(), JournalIndex()
+        names = self._disk.names(layout.JOURNAL)
+        with Noting(look, None, layout.JOURNAL):
+            self._doubts = read_doubts(self._disk, names)
 
-        def is_copied(header: BlockHeader) -> bool:
-            return header.log > 0 and self._disk.exists(layout.journal_path(header.log))
+        def note_torn(path: str, end: int, why: str) -> None:
+            self._note_torn(look, path, end, why)
 
-        for number in sorted(filter(None, map(layout.journal_number, self._disk.names(layout.JOURNAL)))):
+        for number in sorted(filter(None, map(layout.journal_number, names))):
             file = JournalFile(number, layout.journal_path(number))
             self._index.add_file(file)
             with Noting(look, None, file.path):
-                found = scan(self._disk, file.path, confirmed_tx=self._report.confirmed, is_elsewhere=is_copied)
-                for ref in found.refs:
-                    with Noting(look, None, file.path):
-                        self._journal_block(look, file, ref)
-                self._note_end(look, None, file.path, found)
+                load_blocks(self._disk, self._index, file, confirmed_tx=self._report.confirmed, on_torn=note_torn)
+            look.errors += [(None, place.fault) for place in file.unreadable]
+            for ref, directory in zip(file.refs, file.directories, strict=True):
+                with Noting(look, None, file.path):
+                    for part in range(1, ref.header.parts):
+                        self._journal_part(look, ref, directory, part)
+                    self._count(look, ref, 0)
         return look
-
-    def _journal_block(self, look: Look, file: JournalFile, ref: BlockRef) -> None:
-        if ref.header.kind is not BlockKind.JOURNAL:
-            raise _corrupt(ref, "a journal holds a block of another kind")
-        directory = decode_directory(read_part(self._disk, ref, 0))
-        self._index.add_block(file, ref, directory)
-        for number in range(1, ref.header.parts):
-            self._journal_part(look, ref, directory, number)
-        self._count(look, ref, 0)
 
     def _journal_part(self, look: Look, ref: BlockRef, directory: Directory, number: int) -> None:
         """The rows of some logs: if they are damaged, it is known whose they are."""
@@ -136,6 +137,8 @@ class _Verifier:
         look = Look()
         with Noting(look, log, layout.log_folder(log)):
             read_log(self._disk, log)
+            if log in self._doubts:
+                look.errors.append((log, self._doubts[log]))
             self._bases(look, log)
             headers = list(self._segments(look, log))
             if not look.errors:
@@ -153,16 +156,11 @@ class _Verifier:
 
     def _segments(self, look: Look, log: int) -> Iterator[BlockHeader]:
         """Check the blocks of a log's segments; the headers of those with rows."""
-        shares = [share.entry for share in self._index.shares_of(log) if share.entry.rows]
-
-        def is_in_journal(header: BlockHeader) -> bool:
-            if not shares or shares[0].first > header.first:
-                return False
-            return header.last <= shares[-1].last or header.last.tx >= self._report.confirmed
-
+        confirmed = self._report.confirmed
+        is_in_journal = is_in(self._index.shares_of(log), confirmed)
         living, _ = list_segments(self._disk, log)
         for number, segment in enumerate(living, start=1):
-            found = scan(self._disk, segment.path, confirmed_tx=self._report.confirmed, is_elsewhere=is_in_journal)
+            found = scan(self._disk, segment.path, confirmed_tx=confirmed, is_elsewhere=is_in_journal)
             for ref in found.refs:
                 with Noting(look, log, ref.path):
                     self._check_block(ref, log)
@@ -196,7 +194,10 @@ class _Verifier:
         if found.damage is not None:
             look.errors.append((log, found.damage))
         if found.torn is not None:
-            look.unfinished.append(f"{path}: {self._disk.size(path) - found.end} bytes at the end ({found.torn})")
+            self._note_torn(look, path, found.end, found.torn)
+
+    def _note_torn(self, look: Look, path: str, end: int, why: str) -> None:
+        look.unfinished.append(f"{path}: {self._disk.size(path) - end} bytes at the end ({why})")
 
     def _check_block(self, ref: BlockRef, log: int, chunk: LogOffset | None = None) -> None:
         header = ref.header

@@ -1,4 +1,4 @@
-"""What a look at a data folder found: counts, and what is not as it was written."""
+"""What verifying a data folder found: counts, and what is not as it was written."""
 
 from dataclasses import dataclass, field
 

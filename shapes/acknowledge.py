@@ -1,0 +1,70 @@
+"""The way of G to the server: into the G log, synced, and only then into a status reply. Coalesced.
+
+Invariants:
+    what is confirmed was in the G log before, as of a catalog that lists no shape with less
+    a G record's catalog version and its LSN were true at the same moment
+    a disk that refuses holds G back, and nothing else
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from cdc.source.lsn import Lsn
+from flush_tracker.tracker import FlushTracker
+from shapes.limits import ACKNOWLEDGE_SECONDS
+from storage.errors import SharedDiskFault
+from storage.limits import FAULT_RETRY_SECONDS
+from storage.progress import Incarnation, ProgressLog, ProgressRecord
+
+logger = logging.getLogger(__name__)
+
+
+class Acknowledger:
+    """Runs beside the stream."""
+
+    def __init__(
+        self,
+        tracker: FlushTracker,
+        progress: ProgressLog,
+        catalog_version: Callable[[], int],
+        confirm: Callable[[Lsn], None],
+    ) -> None:
+        self._tracker = tracker
+        self._progress = progress
+        self._catalog_version = catalog_version
+        self._confirm = confirm
+        self._turn = asyncio.Lock()
+        self._news = asyncio.Event()
+        self.fault: SharedDiskFault | None = None
+        """Why G stands still on its way, if it does."""
+
+    def wake(self) -> None:
+        """G may have grown."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Confirm what there is to confirm, at most every `ACKNOWLEDGE_SECONDS`."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self.acknowledge()
+                self.fault = None
+                await asyncio.sleep(ACKNOWLEDGE_SECONDS)
+            except SharedDiskFault as fault:
+                if self.fault is None:
+                    logger.error("nothing is confirmed to the server: %s", fault)  # noqa: TRY400 - it says all
+                self.fault = fault
+                self._news.set()
+                await asyncio.sleep(FAULT_RETRY_SECONDS)
+
+    async def acknowledge(self) -> None:
+        """Confirm G as it is now."""
+        async with self._turn:
+            incarnation, g = self._tracker.incarnation, self._tracker.g
+            assert isinstance(incarnation, Incarnation)
+            record = ProgressRecord(incarnation, g.lsn, self._catalog_version(), g.commit_time)
+            await asyncio.to_thread(self._progress.append, record)
+            if self._tracker.incarnation == incarnation:
+                self._confirm(Lsn(g.lsn))

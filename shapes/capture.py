@@ -1,0 +1,178 @@
+"""The shell around the collector: takes what the session brings, waits where somebody has to, and lets shapes end.
+
+One event at a time, in `turn`; births and endings take the turn between two events. What became durable is reported by
+the flusher's thread and told to the collector here.
+
+Invariants:
+    a shape's end is in the catalog, synced, before the collector lets go of it (A11)
+    a new connection's first event is handed on when the open transactions are off the disk (A3)
+    only a fault of one shape ends that shape; a fault of the disk makes everybody wait (A9)
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from cdc.source.attempt import Arrived, Connected, Delivery, PublicationAltered, Stopping
+from cdc.source.fragments import Fragment, KeepAlive, RelationChange
+from cdc.source.identity import Fresh, OtherTimeline, PublicationChanged
+from cdc.source.lsn import Lsn
+from shapes.acknowledge import Acknowledger
+from shapes.endings import STREAM_REPLACED, until_done
+from shapes.faults import ShapeFault
+from shapes.feeds import Plan
+from shapes.household import Household
+from shapes.limits import ROOM_SECONDS
+from shapes.restore import restore
+from shapes.snapshot_transaction import look_at_all_running
+from shapes.streamed import Streamed
+from storage.errors import BufferFull, LogFault, SharedDiskFault
+from storage.flush import Flushed
+
+logger = logging.getLogger(__name__)
+
+_REPLACED: Final[dict[type, str]] = {
+    Fresh: "the slot is new: what was committed before it began is not in the stream",
+    OtherTimeline: "the server is on another timeline, and what was received may not be in its history",
+}
+
+
+class Capture:
+    """Feeds the shapes of one folder from one slot."""
+
+    def __init__(self, house: Household, acknowledger: Acknowledger) -> None:
+        self._house = house
+        self._acknowledger = acknowledger
+        self._received = 0
+        """The greatest place of the WAL that anything received lies at."""
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self) -> None:
+        """Take what comes, for ever; raises what the session refuses to go on with."""
+        while True:
+            delivery = await self._house.session.next()
+            async with self._house.turn:
+                await self._take(delivery)
+                self._house.turn.notify_all()
+            self._acknowledger.wake()
+
+    async def _take(self, delivery: Delivery) -> None:
+        match delivery:
+            case Connected():
+                await self._connected(delivery)
+            case Arrived(_, Fragment() as fragment):
+                self._note_received(fragment)
+                await self._fragment(fragment)
+            case Arrived(_, KeepAlive() as keepalive):
+                self._received = max(self._received, keepalive.wal_end)
+                self._house.collector.idle_at(keepalive.wal_end)
+            case Arrived(_, RelationChange() as change):
+                await self._house.endings.by_relation(change.relation)
+            case PublicationAltered():
+                await self._house.endings.by_publication(delivery.changes)
+                await until_done(partial(self._house.lineage.published, delivery.publication))
+            case Stopping():
+                await self._hurry()
+
+    def _note_received(self, fragment: Fragment) -> None:
+        transactions = fragment.transactions
+        if len(transactions):
+            last = max(int(transactions.commit_lsn[-1]) + 1, int(transactions.end_lsn.max()))
+            self._received = max(self._received, last)
+
+    async def _fragment(self, fragment: Fragment) -> None:
+        """All steps of one fragment."""
+        plan = self._house.collector.plan(fragment, self._house.clocks.monotonic())
+        await self._end(plan.faults)
+        self._house.collector.commit(plan, self._house.clocks.monotonic())
+        while not await self._append(plan):
+            pass
+        self._house.collector.finish(plan)
+
+    async def _append(self, plan: Plan) -> bool:
+        """Append what fits; False when it is to be tried again."""
+        try:
+            self._house.collector.append(plan)
+        except BufferFull as full:
+            # The socket is not read meanwhile, and TCP pushes back; replies to the server go on.
+            size, log = full.facts.get("size", 0), full.facts.get("log")
+            await asyncio.to_thread(self._house.store.wait_for_room, size, ROOM_SECONDS, log=log)
+            return False
+        except LogFault as fault:
+            member = self._house.collector.members.of_log(fault.facts.get("log", -1))
+            if member is None:
+                raise
+            await self._end({member.number: ShapeFault(fault.code, str(fault), fault.hint)})
+            plan.without([member.number])
+            return False
+        return True
+
+    async def _end(self, faults: Mapping[int, ShapeFault]) -> None:
+        for number, fault in faults.items():
+            await self._house.endings.by_fault(number, fault)
+
+    async def _hurry(self) -> None:
+        """The server waits for us to end (A4): what is whole becomes durable, and is confirmed, at once."""
+        try:
+            self.flushed(await asyncio.to_thread(self._house.store.flush_all))
+            await self._acknowledger.acknowledge()
+        except SharedDiskFault as fault:
+            logger.warning("the server stops, and not all of it could be made durable: %s", fault)
+
+    # From the flusher's thread
+
+    def on_flushed(self, news: Sequence[Flushed]) -> None:
+        """What the flusher tells, in its thread."""
+        self._loop.call_soon_threadsafe(self.flushed, news)
+
+    def flushed(self, news: Sequence[Flushed]) -> None:
+        """Logs are durable further."""
+        for member in self._house.collector.flushed(news, self._house.clocks.monotonic()):
+            self._house.endings.truncated(member)
+        self._acknowledger.wake()
+
+    # Connections
+
+    async def _connected(self, connected: Connected) -> None:
+        house = self._house
+        await self._drop_open()
+        if house.collector.streamed is None:
+            async with house.control() as connection:
+                house.collector.streamed = Streamed(await look_at_all_running(connection))
+                await restore(house, connection)
+        await self._judge(connected)
+        house.collector.resume(connected.start)
+        house.is_streaming = True
+
+    async def _drop_open(self) -> None:
+        """Nothing of the new connection is taken before what was open is off the disk (A3)."""
+        for member in self._house.collector.joining():
+            self._house.collector.end(member.number)  # its birth notices, and joins again
+        await until_done(self._house.store.abandon)
+
+    async def _judge(self, connected: Connected) -> None:
+        """What the verdict on the stream's identity means to the shapes (A2)."""
+        verdict, lineage, collector = connected.verdict, self._house.lineage, self._house.collector
+        match verdict:
+            case PublicationChanged():
+                await self._house.endings.by_publication(verdict.changes)
+                await until_done(partial(lineage.published, connected.identity.publication))
+            case Fresh() | OtherTimeline():
+                if isinstance(verdict, OtherTimeline) and self._continues(verdict):
+                    self.flushed(await until_done(self._house.store.flush_all))
+                else:
+                    await self._house.endings.everything(STREAM_REPLACED, _REPLACED[type(verdict)])
+                incarnation = await until_done(partial(lineage.begin, connected.identity, connected.start))
+                collector.tracker.reset(incarnation, connected.start)
+                collector.members.detach_all()
+            case _:
+                pass
+
+    def _continues(self, verdict: OtherTimeline) -> bool:
+        """Whether all that this process ever received, births included, lies below the fork. Never after a restart."""
+        if not self._house.is_streaming:
+            return False
+        births = (member.snapshot.birth for member in self._house.collector.members if member.snapshot is not None)
+        return verdict.continues(Lsn(max(self._received, *births, 0)))

@@ -1,0 +1,142 @@
+"""How shapes end, one by one or many at once; and what comes after a TRUNCATE, which ends only their bases.
+
+Each end is on disk before the collector lets go of what the shape held (A11). A shape with a name gets a successor by
+itself, unless a person removed it.
+
+Invariants:
+    whatever ended is in the catalog with its reason, and is told in the log of events
+    the files of a shape without a name go at once; those of one with a name when its successor is ready (see `sweep`)
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, TypeVar
+
+from cdc.source.publication import PublicationChange
+from cdc.source.relations import Relation
+from shapes.collector import Collector
+from shapes.faults import ShapeFault
+from shapes.members import Member
+from shapes.registry import Entry, Registry
+from shapes.relevance import Ends, relevance
+from storage.clocks import Clocks
+from storage.errors import SharedDiskFault
+from storage.limits import FAULT_RETRY_SECONDS
+from storage.log_facts import list_logs
+from storage.store import Store
+from storage.truncation import empty_base
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TRUNCATED: Final = "truncate"
+"""Why a log has a new base; its old handle's readers begin anew."""
+
+PUBLICATION_ALTERED: Final = "publication_altered"
+STREAM_REPLACED: Final = "stream_replaced"
+
+
+class Endings:
+    """Ends shapes. Called in the collector's turn."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        registry: Registry,
+        store: Store,
+        clocks: Clocks,
+    ) -> None:
+        self._collector = collector
+        self._registry = registry
+        self._store = store
+        self._clocks = clocks
+        self.succeed: Callable[[Entry], None] = lambda _: None
+        """Told of ended shapes that shall have a successor."""
+        self._rebasing: dict[int, asyncio.Task[None]] = {}
+
+    async def end(self, member: Member, reason: str, text: str, *, level: int = logging.WARNING) -> None:
+        """End one shape."""
+        handle, log = member.handle, member.log
+        if handle is None or log is None:
+            self._collector.end(member.number)  # its birth notices
+            return
+        await until_done(lambda: self._registry.ended(handle, self._collector.upto, reason))
+        self._collector.end(member.number)
+        logger.log(level, "shape %s (%s) ended: %s: %s", handle, member.definition, reason, text)
+        entry = self._registry.find(handle)
+        if entry is None or entry.shape.name is None:
+            await until_done(lambda: self._store.remove_log(log))
+        elif any(one.handle == handle for one in self._registry.awaiting()):
+            self.succeed(entry)
+
+    async def by_fault(self, number: int, fault: ShapeFault) -> None:
+        """A shape cannot go on."""
+        member = self._collector.members.get(number)
+        if member is not None:
+            await self.end(member, fault.code, f"{fault.text} {fault.hint}")
+
+    async def by_relation(self, relation: Relation) -> None:
+        """A table has another definition from here on: end the shapes that it concerns."""
+        for table in (relation.oid, *self._collector.partitions.roots_of(relation.oid)):
+            for member in self._collector.members.of_table(table):
+                verdict = relevance(member.definition, relation)
+                if isinstance(verdict, Ends):
+                    await self.end(member, verdict.reason, verdict.text)
+
+    async def by_publication(self, changes: Iterable[PublicationChange]) -> None:
+        """Somebody altered the publication: what was followed through it may have had a hole."""
+        for change in changes:
+            tables = self._collector.members.tables() if change.table is None else [change.table]
+            for table in tables:
+                for oid in (table, *self._collector.partitions.roots_of(table)):
+                    await self._end_all(self._collector.members.of_table(oid), PUBLICATION_ALTERED, change.text)
+
+    async def everything(self, reason: str, text: str) -> None:
+        """Another stream begins: what all shapes have cannot be continued with it."""
+        await self._end_all(self._collector.members, reason, text)
+
+    async def sweep(self) -> None:
+        """Remove the logs of ended shapes whose names have a ready successor, or that were removed."""
+        for log in await asyncio.to_thread(list_logs, self._store.disk):
+            if self._registry.is_over(log):
+                await until_done(partial(self._store.remove_log, log))
+
+    def truncated(self, member: Member) -> None:
+        """A TRUNCATE is durable: give the log an empty base there and a new handle; until then it holds G."""
+        if member.number not in self._rebasing:
+            task = asyncio.get_running_loop().create_task(self._rebase(member))
+            self._rebasing[member.number] = task
+            task.add_done_callback(lambda _: self._rebasing.pop(member.number, None))
+
+    async def _rebase(self, member: Member) -> None:
+        at, log = member.truncated_at, member.log
+        if at is None or log is None:
+            return
+        base = await until_done(lambda: empty_base(self._store, log, at, written_at=self._clocks.wall()))
+        if base is not None and member.handle is not None:
+            old = member.handle
+            entry = await until_done(lambda: self._registry.rebased(old, base.number, base.floor, TRUNCATED))
+            member.handle = entry.handle
+            logger.info("shape %s goes on as %s: its table was truncated", old, entry.handle)
+        if member.truncated_at == at:
+            member.truncated_at = None
+        if self._collector.members.get(member.number) is member:
+            _, durable = self._store.marks(log)
+            self._collector.durable(member, durable, self._clocks.monotonic())
+
+    async def _end_all(self, members: Iterable[Member], reason: str, text: str) -> None:
+        for member in list(members):
+            await self.end(member, reason, text)
+
+
+async def until_done(work: Callable[[], T]) -> T:
+    """Do it on a thread, again and again while the disk that all share refuses (A9)."""
+    while True:
+        try:
+            return await asyncio.to_thread(work)
+        except SharedDiskFault as fault:
+            logger.warning("waiting for the disk: %s", fault)
+            await asyncio.sleep(FAULT_RETRY_SECONDS)

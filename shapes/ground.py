@@ -1,0 +1,198 @@
+"""What a birth stands on: the stream's turn, the catalog, the store and the publication, for one shape.
+
+Invariants:
+    what touches the collector happens in its turn, and between two transactions
+    once there is a handle, whoever leaves ends it in the catalog before its log goes (A11, A12)
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from cdc.source.connections import Connection
+from cdc.source.numbers import Words
+from cdc.source.publication import quote
+from cdc.source.relations import Column, Relation
+from shapes.birth import Born
+from shapes.definition import Definition, LogMode, Table
+from shapes.errors import MustLeave, TableChanged
+from shapes.household import Household
+from shapes.limits import HELD_BYTES_MAX, ROOM_SECONDS
+from shapes.members import Member
+from shapes.registry import Entry
+from shapes.relevance import Ends, relevance
+from shapes.snapshot_transaction import Selection
+from shapes.streamed import Demand
+from shapes.tables import read_tables
+from shapes.where.clause import Clause
+from storage.bases import Base
+from storage.catalog_records import Snapshot
+from storage.errors import BufferFull
+from storage.log_facts import LogFacts
+from storage.offset import SNAPSHOT_END
+
+T = TypeVar("T")
+
+
+class ShapeGround:
+    """The ground of one birth."""
+
+    def __init__(
+        self,
+        house: Household,
+        definition: Definition,
+        name: str | None,
+        succeeds: str | None,
+        told: Callable[[Entry], None],
+    ) -> None:
+        """`told` hears of the handle once its record is synced and its log is there."""
+        self.entry: Entry | None = None
+        self.fault = ""
+        self.hint = ""
+        self._house = house
+        self._definition = definition
+        self._name = name
+        self._succeeds = succeeds
+        self._told = told
+        self._member: Member | None = None
+        self._demand: Demand | None = None
+        self._table: Table | None = None
+        self._clause: Clause | None = None
+
+    async def publish(self) -> Selection:
+        """Publish the table, whole; and look whether it is still the one that was defined."""
+        house, wanted = self._house, self._definition
+        async with house.control() as connection:
+            published = await house.session.publisher.publish(
+                connection, [f"{quote(wanted.schema)}.{quote(wanted.table)}"]
+            )
+            if published.changes:
+                async with house.turn:
+                    await house.endings.by_publication(published.changes)
+            await in_thread(house.lineage.published, published.state)
+            table = await self._look_up(connection)
+        verdict = relevance(wanted, table)
+        if table is None or isinstance(verdict, Ends):
+            text = verdict.text if isinstance(verdict, Ends) else "it is gone"
+            raise TableChanged(f"the table is not what the shape was defined for: {text}")
+        self._table = table
+        columns = {column.name: column.for_where for column in table.columns}
+        self._clause = None if wanted.where is None else Clause.stored(wanted.where, columns)
+        return Selection(
+            wanted.oid,
+            wanted.schema,
+            wanted.table,
+            tuple(column.name for column in wanted.columns),
+            wanted.where,
+            is_partitioned=table.kind == "p",
+            has_rows=wanted.log is LogMode.FULL,
+        )
+
+    async def join(self) -> None:
+        """Feed the shape from the end of a transaction on."""
+        house = self._house
+        assert self._table is not None, "publishing comes first"
+        async with house.turn:
+            await house.turn.wait_for(lambda: house.is_streaming and house.collector.is_between)
+            assert house.collector.streamed is not None, "it is there from the first connection on"
+            if self._table.kind == "p":
+                house.collector.partitions.follow(as_relation(self._table), self._table.leaves)
+            tree = None if self._clause is None else self._clause.tree
+            self._member = house.collector.join(self._definition, tree, house.clocks.monotonic())
+            self._demand = house.collector.streamed.demand()
+
+    async def must_leave(self) -> str:
+        """When it is not fed any more, or holds too much."""
+        house, member = self._house, self._member
+        async with house.turn:
+            await house.turn.wait_for(lambda: not self._is_fed() or self._held_bytes() > HELD_BYTES_MAX)
+        is_fed = house.collector.members.get(member.number) is member if member is not None else False
+        return f"more than {HELD_BYTES_MAX:,} bytes of changes came while it waited" if is_fed else "the stream broke"
+
+    def unseen(self, snapshot: Snapshot) -> Words:
+        """What the snapshot should have seen."""
+        assert self._demand is not None, "it has joined"
+        return self._demand.unseen(snapshot)
+
+    async def born(self, snapshot: Snapshot) -> Born:
+        """Record the birth, make the log, and let go what was held."""
+        house = self._house
+        async with house.turn:
+            await house.turn.wait_for(lambda: not self._is_fed() or house.collector.is_between)
+            if not self._is_fed() or self._member is None:
+                raise MustLeave("the stream broke before the birth was recorded")
+            now = house.clocks.monotonic()
+            self.entry = entry = await in_thread(
+                partial(house.registry.born, self._definition, snapshot, now, name=self._name, succeeds=self._succeeds)
+            )
+            facts = LogFacts(entry.log, entry.handle, self._definition.view.key, chunk_bytes=house.chunk_bytes)
+            await in_thread(house.store.create_log, facts)
+            await self._release(self._member, entry)
+            writer = await in_thread(house.store.new_base, entry.log)
+        self._told(entry)
+        return Born(writer, facts.chunk_bytes)
+
+    async def leave(self, reason: str) -> None:
+        """Let go of the stream, and of what was begun on disk."""
+        house = self._house
+        async with house.turn:
+            entry = self.entry
+            if entry is not None:
+                await in_thread(house.registry.ended, entry.handle, SNAPSHOT_END, f"birth: {reason}")
+                self._succeeds = entry.handle if self._name is not None else None
+            if self._member is not None:
+                house.collector.end(self._member.number)
+                self._member = None
+            if entry is not None:
+                await in_thread(house.store.remove_log, entry.log)
+                self.entry = None
+
+    async def ready(self, base: Base) -> None:
+        """Record that the base is complete."""
+        assert self.entry is not None, "it was born"
+        self.entry = await in_thread(self._house.registry.ready, self.entry.handle, base.number)
+
+    async def failed(self, reason: str, hint: str) -> None:
+        """For good."""
+        self.fault, self.hint = reason, hint
+        await self.leave(reason)
+
+    async def _look_up(self, connection: Connection) -> Table | None:
+        return (await read_tables(connection, [self._definition.oid])).get(self._definition.oid)
+
+    async def _release(self, member: Member, entry: Entry) -> None:
+        house = self._house
+        while True:
+            try:
+                house.collector.born(member, entry.shape, house.clocks.monotonic())
+            except BufferFull as full:
+                size = full.facts.get("size", 0)
+                await in_thread(partial(house.store.wait_for_room, size, ROOM_SECONDS))
+            else:
+                return
+
+    def _is_fed(self) -> bool:
+        return self._member is not None and self._house.collector.members.get(self._member.number) is self._member
+
+    def _held_bytes(self) -> int:
+        return self._member.held.size if self._member is not None and self._member.held is not None else 0
+
+
+def as_relation(table: Table) -> Relation:
+    """A root, of which the stream never speaks, as it would describe it."""
+    columns = tuple(
+        Column(one.name, one.type_oid, one.typmod, table.replica_identity == "f" or one.pk_index is not None)
+        for one in table.columns
+    )
+    return Relation(table.oid, table.schema, table.name, table.replica_identity, columns)
+
+
+async def in_thread(work: Callable[..., T], *arguments: object) -> T:
+    """Run what waits for the disk; a cancellation waits for its end, so that nobody writes behind our back."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

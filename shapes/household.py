@@ -1,0 +1,45 @@
+"""What births, endings and requests share: one of each for a folder and a slot."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from cdc.source.connections import Connection, connect_sql
+from cdc.source.session import Session
+from shapes.collector import Collector
+from shapes.endings import Endings
+from shapes.lineage import Lineage
+from shapes.registry import Registry
+from storage.clocks import Clocks
+from storage.limits import CHUNK_WIRE_BYTES
+from storage.store import Store
+
+
+@dataclass(slots=True)
+class Household:
+    """The parts that the program is composed of."""
+
+    conninfo: str
+    application: str
+    session: Session
+    store: Store
+    registry: Registry
+    lineage: Lineage
+    collector: Collector
+    endings: Endings
+    clocks: Clocks
+    chunk_bytes: int = CHUNK_WIRE_BYTES
+    is_streaming: bool = False
+    """There was a connection, and what was known before it has been restored."""
+    turn: asyncio.Condition = field(default_factory=asyncio.Condition)
+    """Held while the stream or somebody else changes what the collector does; told after each event."""
+
+    @asynccontextmanager
+    async def control(self) -> AsyncIterator[Connection]:
+        """A connection for a few queries."""
+        connection = await connect_sql(self.conninfo, self.application)
+        try:
+            yield connection
+        finally:
+            await connection.close()

@@ -1,0 +1,120 @@
+"""The leaves of the index: shapes by what is left of their clause, and how rows that reach leaves become matches.
+
+An index leads rows to leaves, by the parts of clauses that can be looked up. A leaf holds its shapes by the condition
+that remains; under None are those of which nothing remains. Equal conditions of a table are one object, so that a
+condition is asked once for all rows of a batch that reach it, whichever leaves they reach it in.
+
+Invariants:
+    a `Reached` has at least one row for each leaf; its rows are grouped by leaf, in the order of `leaves`
+    no row reaches the same leaf twice in one `Reached`
+    a leaf without shapes does not exist: who takes the last one out removes it
+    a shape stands once at a leaf, though two branches of its clause may lead there: adding and removing are idempotent
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeAlias
+
+import numpy as np
+
+from shapes.index_conditions import Condition, Integers, Verdict
+
+Leaf: TypeAlias = dict[Condition | None, set[int]]
+
+
+def put(leaf: Leaf, condition: Condition | None, shape: int) -> None:
+    """Add a shape to a leaf."""
+    leaf.setdefault(condition, set()).add(shape)
+
+
+def take_out(leaf: Leaf, condition: Condition | None, shape: int) -> None:
+    """Remove a shape from a leaf, which may be empty then; nothing happens if another branch of its clause did so."""
+    shapes = leaf.get(condition, set())
+    shapes.discard(shape)
+    if not shapes:
+        leaf.pop(condition, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Rows at leaves."""
+
+    leaves: list[Leaf]
+    counts: Integers
+    """How many rows are at each leaf."""
+    rows: Integers
+    """Of all leaves, one after the other."""
+
+
+@dataclass(slots=True)
+class Groups:
+    """Sets of rows, and for each a set of shapes that match all of them: a product for each group, not yet made."""
+
+    shapes: list[set[int]] = field(default_factory=list)
+    counts: list[Integers] = field(default_factory=list)
+    rows: list[Integers] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    """Shapes with a condition that could not be evaluated for some row, and why."""
+
+    def add(self, shapes: list[set[int]], counts: Integers, rows: Integers) -> None:
+        """Further groups: the rows of each stand one after the other."""
+        self.shapes += shapes
+        self.counts.append(counts)
+        self.rows.append(rows)
+
+    def pairs(self) -> tuple[Integers, Integers]:
+        """Shapes and rows of every match, in the order of the groups."""
+        if not self.shapes:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        rows, rows_counts = np.concatenate(self.rows), np.concatenate(self.counts)
+        shapes_counts = np.fromiter(map(len, self.shapes), np.int64, len(self.shapes))
+        shapes = np.fromiter(chain.from_iterable(self.shapes), np.int64, int(shapes_counts.sum()))
+        counts = rows_counts * shapes_counts
+        group = np.repeat(np.arange(len(counts)), counts)
+        within = ranges(np.zeros_like(counts), counts)
+        shape, row = np.divmod(within, rows_counts[group])
+        return shapes[starts_of(shapes_counts)[group] + shape], rows[starts_of(rows_counts)[group] + row]
+
+
+def starts_of(counts: Integers) -> Integers:
+    """Where each group begins, if they stand one after the other."""
+    return np.cumsum(counts) - counts
+
+
+def ranges(starts: Integers, counts: Integers) -> Integers:
+    """`starts[0], starts[0] + 1, ..`, so many numbers as its count says, then those of `starts[1]`, and so on."""
+    return np.arange(int(counts.sum())) + np.repeat(starts - starts_of(counts), counts)
+
+
+def sift(reached: Iterable[Reached], ask: Callable[[Condition, Integers], Verdict]) -> Groups:
+    """Keep the rows that the conditions of their leaves let through. O(leaves reached), plus the conditions asked."""
+    groups = Groups()
+    for at in reached:
+        starts = starts_of(at.counts)
+        users: dict[Condition | None, tuple[list[int], list[set[int]]]] = {}
+        for number, leaf in enumerate(at.leaves):
+            for condition, shapes in leaf.items():
+                numbers, sets = users.setdefault(condition, ([], []))
+                numbers.append(number)
+                sets.append(shapes)
+        for condition, (numbers, sets) in users.items():
+            counts = at.counts[numbers]
+            rows = at.rows if len(numbers) == len(at.leaves) else at.rows[ranges(starts[numbers], counts)]
+            if condition is None:
+                groups.add(sets, counts, rows)
+            else:
+                _ask(groups, sets, counts, rows, ask(condition, rows))
+    return groups
+
+
+def _ask(groups: Groups, sets: list[set[int]], counts: Integers, rows: Integers, verdict: Verdict) -> None:
+    """Of leaves that share a condition, the groups that are left."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    if verdict.is_failed is not None:
+        for number in np.unique(owner[verdict.is_failed]).tolist():
+            groups.failed.update(dict.fromkeys(sets[number], verdict.why))
+    if verdict.is_true.any():
+        left = np.bincount(owner[verdict.is_true], minlength=len(counts))
+        kept = np.flatnonzero(left)
+        groups.add([sets[number] for number in kept.tolist()], left[kept], rows[verdict.is_true])

@@ -1,0 +1,90 @@
+"""Every bound of the shapes: its name says the unit, the sentence below it says why this much."""
+
+from typing import Final
+
+IDENTIFIER_CHARACTERS_MAX: Final = 63
+"""NAMEDATALEN - 1 of any ordinary server; in characters, so that a name in any script meets the same error."""
+
+SHAPE_NAME_BYTES_MAX: Final = 127
+"""A schema, a point and a table, each as long as Postgres allows; file systems end at 255, and suffixes are added."""
+
+SHAPES_MAX: Final = 10_000
+"""Shapes that live at a time, unless `--max-shapes` says otherwise: what routing and recovery were measured with."""
+
+SHAPE_IDLE_SECONDS: Final = 24 * 3600.0
+"""A shape without a name that nobody asked for in so long ends: a reader that sleeps over night comes back to it."""
+
+ACKNOWLEDGE_SECONDS: Final = 0.1
+"""Between two confirmations of G: a storm of flushes is one sync of the G log, and the server still hears at once."""
+
+ROOM_SECONDS: Final = 1.0
+"""Between two looks whether the buffer has room: the wait is woken by the flush that makes some, this is for faults."""
+
+STOP_SECONDS_MAX: Final = 5.0
+"""What a stop takes for the last flush and confirmation; after it the process ends, and the slot sends the rest."""
+
+HOUSEKEEPING_SECONDS: Final = 5.0
+"""Between two looks for idle shapes, tables that nobody follows, and files of shapes that ended."""
+
+STREAMED_XIDS_MAX: Final = 4 * 1024 * 1024
+"""Transactions that were streamed and not yet seen by a look at the server: 16 MiB, half a minute of the fastest
+stream. Beyond, a bound takes their place, and a birth waits for ordinary writers, too."""
+
+BRANCH_KEYS_MAX: Final = 1_000
+"""Combinations of values by which one branch of a clause stands in the index: `a IN (..) AND b IN (..)` multiplies.
+Beyond, the columns with the most values are asked of the rows found instead. A single column may have any number."""
+
+CLAUSE_BRANCHES_MAX: Final = 64
+"""Sides of an OR that are looked up one by one; with more of them, asking every row costs as much."""
+
+JOINED_SECONDS_MAX: Final = 30.0
+"""A shape that has joined the stream and is not born yet holds G; after so long it leaves, waits, and joins again."""
+
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Rows of such a shape are held in memory, for nobody knows yet which of them its snapshot has. Beyond, as above."""
+
+LOOK_AGAIN_SECONDS: Final = 0.05
+"""Between two snapshots while one that will do is looked for: about what a near standby takes to confirm a commit."""
+
+LOOK_OUTSIDE_SECONDS: Final = 1.0
+"""The same after the shape has left the stream: what is waited for then takes long, and holds up nothing."""
+
+UNSEEN_SECONDS_MAX: Final = 3600.0
+"""All that a birth waits for commits that were streamed to become visible: longer is somebody's mistake."""
+
+RETAKES_MAX: Final = 5
+"""So often a snapshot that ended in mid-copy is taken again; then the shape ends, with the last reason."""
+
+RETAKE_SECONDS_MIN: Final = 1.0
+"""The first pause before that; each one is twice the one before ..."""
+
+RETAKE_SECONDS_MAX: Final = 60.0
+"""... up to this: a table that is copied in vain costs its server as much as one that is copied well."""
+
+SNAPSHOT_DISK_SECONDS_MAX: Final = 60.0
+"""What a copy waits for a disk that takes nothing (A9); an open snapshot keeps the server from cleaning up, so it ends
+then, and is taken again when there is room."""
+
+SNAPSHOT_PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Rows of a copy that wait for their chunk to be full; larger chunks are cut here. One batch may come on top."""
+
+WHERE_BYTES_MAX: Final = 64 * 1024
+"""A where clause as it is written: some thousand values in a list, more than a URL carries."""
+
+WHERE_TEXT_BYTES_MAX: Final = 1024 * 1024
+"""A where clause in its canonical text, with parameters bound; bounds what is stored and sent with each snapshot."""
+
+WHERE_DEPTH_MAX: Final = 50
+"""Parts of a where clause inside each other: each costs some of Python's stack, and nobody reads as many."""
+
+WHERE_STORED_DEPTH_MAX: Final = 4 * WHERE_DEPTH_MAX
+"""The same for a canonical text, in which conversions and shorthands are written out."""
+
+WHERE_SCALAR_ROWS_MAX: Final = 16
+"""Up to so many rows a where clause is asked row by row: below, calling kernels costs more than they save."""
+
+WHERE_PREDICATES_KEPT: Final = 1024
+"""Clauses that are kept ready to be asked: some kilobytes each; others are made ready again."""
+
+BIRTHS_AT_ONCE: Final = 4
+"""Snapshots that are copied at a time: each keeps a connection and an old snapshot on the server, and shares our disk."""
