@@ -25,8 +25,6 @@ from shapes.row_images import RowImages
 from shapes.variants import Variants, rows_at_fault, table_of, told
 from shapes.views import View
 
-__all__ = ["Delivered", "Part", "ShapeFault", "deliver"]
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

@@ -63,6 +63,8 @@ class ShapeGround:
     async def publish(self) -> Selection:
         """Publish the table, whole; and look whether it is still the one that was defined."""
         house, wanted = self._house, self._definition
+        async with house.turn:  # before there is a stream, nobody knows which publication belongs to it
+            await house.turn.wait_for(lambda: house.is_streaming)
         async with house.control() as connection:
             published = await house.session.publisher.publish(
                 connection, [f"{quote(wanted.schema)}.{quote(wanted.table)}"]

@@ -9,6 +9,7 @@ Invariants:
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,6 +86,10 @@ class Conditions:
         return side
 
 
+Answer: TypeAlias = tuple[Mask, Outcome]
+"""What a side says: where it is true, and all else."""
+
+
 class Verdict(NamedTuple):
     """What a condition says of the rows that it was asked of."""
 
@@ -100,7 +105,7 @@ class Questions:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._answers: dict[Side, Outcome] = {}
+        self._answers: dict[Side, Answer] = {}
 
     def ask(self, condition: Condition, numbers: Integers) -> Verdict:
         """Whether the condition is true for these rows, each of them named once, in any order."""
@@ -110,13 +115,13 @@ class Questions:
         rows = SomeRows(self._rows, numbers)
         return _all_of([_ask(side, rows) for side in condition.sides])
 
-    def _of_all_rows(self, side: Side) -> Outcome:
-        outcome = self._answers.get(side)
-        if outcome is None:
-            outcome = _ask(side, self._rows)
+    def _of_all_rows(self, side: Side) -> Answer:
+        answer = self._answers.get(side)
+        if answer is None:
+            answer = _ask(side, self._rows)
             if side.uses > 1:
-                self._answers[side] = outcome
-        return outcome
+                self._answers[side] = answer
+        return answer
 
 
 class SomeRows(Rows):
@@ -143,19 +148,20 @@ class SomeRows(Rows):
         return [texts[number] for number in self._numbers.tolist()]
 
 
-def _ask(side: Side, rows: Rows) -> Outcome:
-    return side.by_rows(rows) if len(rows) <= WHERE_SCALAR_ROWS_MAX else side.by_columns(rows)
+def _ask(side: Side, rows: Rows) -> Answer:
+    ask = side.by_rows if len(rows) <= WHERE_SCALAR_ROWS_MAX else side.by_columns
+    outcome = ask(rows)
+    result = pc.fill_null(outcome.result, False) if outcome.result.null_count else outcome.result
+    return result.to_numpy(zero_copy_only=False), outcome
 
 
-def _all_of(outcomes: list[Outcome]) -> Verdict:
-    """AND of the sides."""
-    result = outcomes[0].result
-    for outcome in outcomes[1:]:
-        result = pc.and_kleene(result, outcome.result)
-    is_true: Mask = pc.fill_null(result, False).to_numpy(zero_copy_only=False)
-    failing = [(outcome.failed, outcome.why) for outcome in outcomes if outcome.failed is not None]
+def _all_of(answers: list[Answer]) -> Verdict:
+    """AND of the sides: a failure counts where no side is false."""
+    is_true = answers[0][0] if len(answers) == 1 else np.logical_and.reduce([mask for mask, _ in answers])
+    failing = [(outcome.failed, outcome.why) for _, outcome in answers if outcome.failed is not None]
     if not failing:
         return Verdict(is_true, None, "")
+    result = reduce(pc.and_kleene, [outcome.result for _, outcome in answers])
     is_undecided = pc.is_null(result).to_numpy(zero_copy_only=False)
     is_failed = np.logical_or.reduce([failed for failed, _ in failing]) & is_undecided
     return Verdict(is_true, is_failed if is_failed.any() else None, failing[0][1])

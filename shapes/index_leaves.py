@@ -70,11 +70,11 @@ class Groups:
         rows, rows_counts = np.concatenate(self.rows), np.concatenate(self.counts)
         shapes_counts = np.fromiter(map(len, self.shapes), np.int64, len(self.shapes))
         shapes = np.fromiter(chain.from_iterable(self.shapes), np.int64, int(shapes_counts.sum()))
-        counts = rows_counts * shapes_counts
-        group = np.repeat(np.arange(len(counts)), counts)
-        within = ranges(np.zeros_like(counts), counts)
-        shape, row = np.divmod(within, rows_counts[group])
-        return shapes[starts_of(shapes_counts)[group] + shape], rows[starts_of(rows_counts)[group] + row]
+        if len(shapes) == len(self.shapes):  # one for each group, as mostly
+            return np.repeat(shapes, rows_counts), rows
+        group = np.repeat(np.arange(len(rows_counts)), shapes_counts)
+        counts = rows_counts[group]
+        return np.repeat(shapes, counts), rows[ranges(starts_of(rows_counts)[group], counts)]
 
 
 def starts_of(counts: Integers) -> Integers:
@@ -100,7 +100,12 @@ def sift(reached: Iterable[Reached], ask: Callable[[Condition, Integers], Verdic
                 sets.append(shapes)
         for condition, (numbers, sets) in users.items():
             counts = at.counts[numbers]
-            rows = at.rows if len(numbers) == len(at.leaves) else at.rows[ranges(starts[numbers], counts)]
+            if len(numbers) == len(at.leaves):
+                rows = at.rows
+            elif len(numbers) == 1:
+                rows = at.rows[starts[numbers[0]] :][: counts[0]]
+            else:
+                rows = at.rows[ranges(starts[numbers], counts)]
             if condition is None:
                 groups.add(sets, counts, rows)
             else:
@@ -110,11 +115,16 @@ def sift(reached: Iterable[Reached], ask: Callable[[Condition, Integers], Verdic
 
 def _ask(groups: Groups, sets: list[set[int]], counts: Integers, rows: Integers, verdict: Verdict) -> None:
     """Of leaves that share a condition, the groups that are left."""
+    kept_rows = rows[verdict.is_true]
+    if len(sets) == 1 and verdict.is_failed is None:
+        if len(kept_rows):
+            groups.add(sets, np.array([len(kept_rows)]), kept_rows)
+        return
     owner = np.repeat(np.arange(len(counts)), counts)
     if verdict.is_failed is not None:
         for number in np.unique(owner[verdict.is_failed]).tolist():
             groups.failed.update(dict.fromkeys(sets[number], verdict.why))
-    if verdict.is_true.any():
+    if len(kept_rows):
         left = np.bincount(owner[verdict.is_true], minlength=len(counts))
         kept = np.flatnonzero(left)
-        groups.add([sets[number] for number in kept.tolist()], left[kept], rows[verdict.is_true])
+        groups.add([sets[number] for number in kept.tolist()], left[kept], kept_rows)

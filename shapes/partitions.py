@@ -1,8 +1,9 @@
 """Changes of partitions as changes of the table that they are partitions of.
 
 The publication names leaves, never roots, since Postgres says nothing of a truncated partition otherwise. So the
-changes of a root's leaves are put together here: in the order of the stream, with the root's columns, found by name, for
-a leaf may have them in another order. A row that moves between leaves comes as a DELETE and an INSERT, and so it stays.
+changes of a root's leaves are put together here, in the order of the stream, with the root's columns. These are found
+by name, for a leaf may have them in another order. A row that moves between leaves stays the DELETE and the INSERT
+that it came as.
 
 Invariants:
     the rows are strictly ascending by (tx, op), and each has what its leaf's row had of the root's columns

@@ -26,7 +26,7 @@ PIECE_BYTES_MAX: Final = 64 * MIB
 """Rows that arrived in one batch are cut into blocks of about this: far below what a block may hold, and below 2 GiB,
 where the offsets of a column end. At least one row, so a block holds less than this and `ROW_BYTES_MAX` together."""
 
-FLUSH_GATHER_BYTES_MAX: Final = 12 * MIB
+FLUSH_GATHER_BYTES_MAX: Final = 8 * MIB
 """Rows that a flush copies together for the logs' own segments at a time, with one pass over each batch and each part
 of the journal: more logs at a time need fewer passes; the copies, about twice this, come on top of the buffer's budget."""
 

@@ -349,8 +349,7 @@ class Process:
     async def caught_up(self) -> None:
         """The stream has passed all that is committed, or waits for a standby, by now."""
         end = parse_lsn(self.database.value("SELECT pg_current_wal_insert_lsn()::text"))
-        with self.database.connect(options="-c synchronous_commit=local") as connection:
-            connection.execute("SELECT pg_logical_emit_message(true, 'tests', '')")
+        self.database.execute("SELECT pg_logical_emit_message(true, 'tests', '')")
 
         def has_passed() -> bool:
             if self.pump.done():

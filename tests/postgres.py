@@ -123,7 +123,9 @@ class Server:
 
     @property
     def programs(self) -> Path:
-        return within_reach(binaries()[self.version])
+        """Those of a container stay in it: the newest ones here speak to it."""
+        found = binaries()
+        return within_reach(found.get(self.version) or found[max(found, key=int)])
 
     @property
     def log(self) -> str:
@@ -291,8 +293,10 @@ def container() -> Iterator[Server]:
 def pytest_report_header() -> str:
     found = binaries()
     here = ", ".join(f"{version} ({folder})" for version, folder in sorted(found.items())) or "none"
-    docker = "Docker answers: 17 in a container" if docker_answers() else "Docker does not answer: no container"
+    docker = "Docker answers: 17 in a container" if docker_answers() else "Docker does not answer"
     lines = [f"postgres: {here}; {docker}"]
+    if not docker_answers():
+        lines.append("postgres: !!! NOT RUN: the tests on a server in a container, 17 !!!")
     lines += [
         f"postgres: !!! MISSING {version}: its tests are {_fate()} !!!" for version in WANTED if version not in found
     ]

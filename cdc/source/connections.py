@@ -24,6 +24,7 @@ from cdc.source.errors import (
     Unreachable,
 )
 from cdc.source.limits import CONNECT_SECONDS_MAX
+from cdc.source.text_settings import text_options
 
 Connection = AsyncConnection[DictRow]
 
@@ -42,9 +43,6 @@ _SETTINGS: Final = {
     # Our own commits, a heartbeat or a publication's change, do not wait for a standby that may be away for hours.
     "synchronous_commit": "local",
 }
-
-# What is decoded must not depend on the settings of a role or of the machine.
-_TEXT_SETTINGS: Final = {"DateStyle": "ISO", "IntervalStyle": "postgres", "extra_float_digits": "3"}
 
 TRANSACTION_TIMEOUT_SINCE: Final = 170_000
 """The first server version that has this limit; an older one refuses a connection that names it."""
@@ -67,7 +65,7 @@ _BY_CLASS: Final[dict[str, type[SourceError]]] = {"08": ConnectionFault, "28": A
 
 async def connect_sql(conninfo: str, application: str) -> Connection:
     """For queries: each statement is a transaction of its own."""
-    return await _connect(conninfo, application, _SETTINGS, {})
+    return await _connect(conninfo, application, "", {})
 
 
 async def connect_once(conninfo: str, application: str) -> Connection:
@@ -82,19 +80,19 @@ async def connect_once(conninfo: str, application: str) -> Connection:
 
 async def connect_replication(conninfo: str, application: str) -> Connection:
     """For the stream, and for the few statements that must run on the stream's own connection."""
-    return await _connect(conninfo, application, _SETTINGS | _TEXT_SETTINGS, {"replication": "database"})
+    return await _connect(conninfo, application, text_options(), {"replication": "database"})
 
 
-async def _connect(conninfo: str, application: str, settings: dict[str, str], more: dict[str, Any]) -> Connection:
+async def _connect(conninfo: str, application: str, options: str, more: dict[str, Any]) -> Connection:
     given = _parsed(conninfo)
-    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
     keywords = {
         "connect_timeout": CONNECT_SECONDS_MAX,
         **_KEEPALIVES,
         **given,
         "application_name": application,
         "client_encoding": "UTF8",
-        "options": f"{given.get('options') or ''} {options}".strip(),
+        "options": f"{given.get('options') or ''} {settings} {options}".strip(),
         **more,
     }
     try:

@@ -11,9 +11,12 @@ Invariants:
 """
 
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
-from cdc.source.connections import Connection, fetch
+import psycopg
+from psycopg.rows import tuple_row
+
+from cdc.source.connections import translate
 from cdc.source.libpq_stream import LibpqStream
 from cdc.source.limits import MESSAGE_BYTES_MAX
 from cdc.source.plain_socket import PlainStream
@@ -46,7 +49,7 @@ class Framing(Enum):
 
 
 async def start_stream(
-    connection: Connection,
+    connection: psycopg.AsyncConnection[Any],
     command: str,
     framing: Framing = Framing.AUTO,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
@@ -64,7 +67,7 @@ async def start_stream(
     return await LibpqStream.start(pgconn, command)
 
 
-async def _is_encrypted(connection: Connection) -> bool:
+async def _is_encrypted(connection: psycopg.AsyncConnection[Any]) -> bool:
     """Whether the bytes on the socket are not the protocol's. libpq tells of TLS; of GSSAPI only the server does."""
     pgconn = connection.pgconn
     options = {option.keyword: option.val for option in pgconn.info}
@@ -72,5 +75,10 @@ async def _is_encrypted(connection: Connection) -> bool:
         return True
     if pgconn.host.startswith(b"/") or options.get(b"gssencmode") in (None, b"disable"):
         return False
-    rows = await fetch(connection, "SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()")
-    return not rows or bool(rows[0]["encrypted"])
+    try:
+        cursor = connection.cursor(row_factory=tuple_row)
+        await cursor.execute("SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()")
+        row = await cursor.fetchone()
+    except psycopg.Error as error:
+        raise translate(error) from None
+    return row is None or bool(row[0])

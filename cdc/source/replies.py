@@ -43,7 +43,9 @@ class Replies:
 
     def heard(self, received: Lsn, keepalive: KeepAlive | None, now: float) -> None:
         """A batch came in, perhaps with a keepalive."""
+        flushed = self.flushed
         self.received = max(self.received, received)
+        self._wanted = self._wanted or self.flushed > flushed
         self._heard = now
         self._asked = None
         if keepalive is not None and keepalive.wants_reply:

@@ -5,7 +5,7 @@ Every refusal is an `InvalidWhere` with its place. Where Postgres has words for 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 from shapes.errors import InvalidWhere
 from shapes.where.coercion import common_type, is_explicit, is_implicit, read_constant
@@ -64,7 +64,7 @@ class Builder:
     def parameter(self, number: int, position: int) -> Unknown:
         """`$n`."""
         if number not in self._parameters:
-            fail(f"parameter ${number} was not provided", position)
+            raise refused(f"parameter ${number} was not provided", position)
         return Unknown(self._parameters[number], position, number)
 
     def coerce(self, operand: Operand, target: Type, position: int, typmod: int = -1) -> Expr:
@@ -80,7 +80,7 @@ class Builder:
         if isinstance(operand, Unknown):
             return self._typed(operand, target, typmod)
         if not is_explicit(operand.type, target):
-            fail(f"cannot cast type {operand.type} to {target}", position)
+            raise refused(f"cannot cast type {operand.type} to {target}", position)
         return self.coerce(operand, target, position, typmod)
 
     def _typed(self, operand: Unknown, target: Type, typmod: int) -> Constant:
@@ -88,7 +88,7 @@ class Builder:
         if number is not None and self._parameter_types.setdefault(number, target) != target:
             known = self._parameter_types[number]
             hint = f"Write ${number}::{known} (or another type) everywhere, or use two parameters."
-            fail(f"parameter ${number} cannot be both {known} and {target}", operand.position, hint)
+            raise refused(f"parameter ${number} cannot be both {known} and {target}", operand.position, hint)
         if operand.text is None:
             return Constant(None, target)
         try:
@@ -97,12 +97,12 @@ class Builder:
             return Constant(read_constant(operand.text, target, typmod), target)
         except Invalid as error:
             at_text = operand.position is None
-            fail(str(error), self._locate(operand.text) if at_text else operand.position)
+            raise refused(str(error), self._locate(operand.text) if at_text else operand.position) from None
 
     def boolean(self, operand: Operand, what: str, position: int) -> Expr:
         """An argument of AND, OR, NOT and the like."""
         if operand.type not in (BOOL, UNKNOWN):
-            fail(f"argument of {what} must be type boolean, not type {operand.type}", position)
+            raise refused(f"argument of {what} must be type boolean, not type {operand.type}", position)
         return self.coerce(operand, BOOL, position)
 
     def operator(self, name: str, operands: Sequence[Operand], position: int) -> Expr:
@@ -118,13 +118,11 @@ class Builder:
         try:
             found = resolve_polymorphic(name, kinds) or resolve_operator(name, kinds)
         except Ambiguous:
-            fail(f"operator is not unique: {_written(name, kinds)}", position, _ADD_CASTS)
+            raise refused(f"operator is not unique: {_written(name, kinds)}", position, _ADD_CASTS) from None
         if found is None:
-            if name == "^" and any(kind.name == "numeric" for kind in kinds):
-                fail("the power of numeric values is not supported", position, "Cast both to double precision.")
-            fail(f"operator does not exist: {_written(name, kinds)}", position, _ADD_CASTS)
+            raise refused(f"operator does not exist: {_written(name, kinds)}", position, _ADD_CASTS)
         if name == "^" and "numeric" in {kind.name for kind in kinds}:
-            fail("the power of numeric values is not supported", position, "Cast both to double precision.")
+            raise refused("the power of numeric values is not supported", position, "Cast both to double precision.")
         return found
 
     def _arguments(self, found: Signature, operands: Sequence[Operand], position: int) -> tuple[Expr, ...]:
@@ -144,7 +142,9 @@ class Builder:
             return operands
         if name not in EQUALITIES:
             (kind,) = enums
-            fail(f"{name} is not supported for the enum {kind}", position, "Cast the column to text, or use = and IN.")
+            raise refused(
+                f"{name} is not supported for the enum {kind}", position, "Cast the column to text, or use = and IN."
+            )
         return [self.coerce(operand, TEXT, position) for operand in operands]
 
     def label(self, enum: Operand, others: Sequence[Operand | list[Operand]], position: int) -> Operand:
@@ -159,7 +159,7 @@ class Builder:
         needed = _NEEDED.get(name, _BY_BYTES if name in COMPARISONS else _KNOWN)
         if collation not in needed:
             hint = 'Write COLLATE "C" behind the column or value: the order, and the case of letters, by bytes.'
-            fail(f"{name} needs the rules of a language here, which only the server has", position, hint)
+            raise refused(f"{name} needs the rules of a language here, which only the server has", position, hint)
 
     def _call(self, found: Signature, args: tuple[Expr, ...], position: int) -> Expr:
         call = Call(found.name, args, found.result)
@@ -168,7 +168,7 @@ class Builder:
         if is_strict(found.name, found.args) and any(isinstance(arg, Constant) and arg.value is None for arg in args):
             return Constant(None, found.result)
         if found.name == "timezone" and not isinstance(args[0], Constant):
-            fail("a time zone must be a constant", position)
+            raise refused("a time zone must be a constant", position)
         return fold(call, position)
 
     def _check_pattern(self, pattern: str, position: int) -> None:
@@ -176,7 +176,7 @@ class Builder:
         try:
             like_pieces(pattern)
         except Invalid as error:
-            fail(str(error), position)
+            raise refused(str(error), position) from None
 
     def function(self, name: str, operands: Sequence[Operand], position: int) -> Expr:
         """`lower(x)`; the name is known to exist."""
@@ -184,9 +184,9 @@ class Builder:
         try:
             found = resolve_polymorphic(name, kinds) or resolve(name, kinds)
         except Ambiguous:
-            fail(f"function {name}({_listed(kinds)}) is not unique", position, _ADD_CASTS)
+            raise refused(f"function {name}({_listed(kinds)}) is not unique", position, _ADD_CASTS) from None
         if found is None:
-            fail(f"function {name}({_listed(kinds)}) does not exist", position, _ADD_CASTS)
+            raise refused(f"function {name}({_listed(kinds)}) does not exist", position, _ADD_CASTS)
         args = self._arguments(found, operands, position)
         self._check_collation(name, args, position)
         return self._call(found, args, position)
@@ -195,15 +195,15 @@ class Builder:
         """`left = ANY (array)`."""
         element = UNKNOWN if array.type == UNKNOWN else array.type.element
         if element is None:
-            fail("op ANY/ALL (array) requires array on right side", position)
+            raise refused("op ANY/ALL (array) requires array on right side", position)
         if left.type.category == "E" and array.type == UNKNOWN:
             left = self._enums_as_text(name, [left], position)[0]
         kinds = (left.type, element)
         found = self._find_operator(name, kinds, position)
         if found.result != BOOL:
-            fail("op ANY/ALL (array) requires operator to yield boolean", position)
+            raise refused("op ANY/ALL (array) requires operator to yield boolean", position)
         if found.args[1].element is not None:
-            fail(f"operator does not exist: {_written(name, kinds)}", position)
+            raise refused(f"operator does not exist: {_written(name, kinds)}", position)
         left_arg = self.coerce(left, found.args[0], position)
         array_arg = self.coerce(array, array_of(found.args[1]), position)
         self._check_collation(name, (left_arg, array_arg), position)
@@ -216,7 +216,7 @@ class Builder:
         if kind is None or kind.category in "?E":
             known = [str(kind) for kind in dict.fromkeys(kinds) if kind != UNKNOWN]
             hint = "Cast them to one type, such as text."
-            fail(f"{what} types {' and '.join(known)} cannot be matched", position, hint)
+            raise refused(f"{what} types {' and '.join(known)} cannot be matched", position, hint)
         return [self.coerce(operand, kind, position) for operand in operands], kind
 
     def coalesce(self, operands: Sequence[Operand], position: int) -> Expr:
@@ -250,9 +250,9 @@ def is_collated(name: str) -> bool:
     return name in _NEEDED or name in COMPARISONS or name in LIKES
 
 
-def fail(reason: str, position: int | None, hint: str | None = None) -> NoReturn:
-    """Refuse the clause."""
-    raise InvalidWhere(reason, position=position, hint=hint)
+def refused(reason: str, position: int | None, hint: str | None = None) -> InvalidWhere:
+    """What to raise for a clause that cannot be."""
+    return InvalidWhere(reason, position=position, hint=hint)
 
 
 def fold(node: Expr, position: int) -> Expr:
@@ -262,7 +262,7 @@ def fold(node: Expr, position: int) -> Expr:
     try:
         return Constant(compile_scalar(node, ())(()), node.type)
     except Invalid as error:
-        fail(str(error), position)
+        raise refused(str(error), position) from None
 
 
 def conjunction(args: Sequence[Expr]) -> Expr:

@@ -54,8 +54,9 @@ def canonical_text(kind: Type, text: str) -> str:
 
 
 def constant_key(kind: Type, constant: Constant) -> str | None:
-    """The key that a column of this type has where it equals the constant; None where keys do not tell: for NULL, and
-    where the types differ by more than their width.
+    """The key that a column of this type has where it equals the constant.
+
+    None where keys do not tell: for NULL, and where the types differ by more than their width.
     """
     if constant.value is None or not has_keys(kind) or _family(kind) != _family(constant.type):
         return None
@@ -90,8 +91,9 @@ def _by_distinct_value(kind: Type, texts: pa.Array) -> pa.Array:
 
 
 def element_keys(kind: Type, texts: pa.Array) -> pa.Array:
-    """For a column of arrays: the distinct keys of each array's elements, NULLs left out, as an array of lists. NULL for
-    a NULL array, and for a text that is no array.
+    """For a column of arrays: the distinct keys of each array's elements, NULLs left out, as an array of lists.
+
+    NULL for a NULL array, and for a text that is no array.
     """
     assert kind.element is not None
     read, write, element = reader(kind), writer(kind.element), kind.element

@@ -11,7 +11,7 @@ from pglast import ast, enums
 
 from shapes.errors import InvalidWhere
 from shapes.where import build, operators, polymorphic
-from shapes.where.build import Builder, Operand, Unknown, fail
+from shapes.where.build import Builder, Operand, Unknown, refused
 from shapes.where.coercion import common_type
 from shapes.where.parse import SyntaxNode, position_of
 from shapes.where.rows import compare_rows
@@ -79,16 +79,16 @@ class _Checker:
         handle = _HANDLERS.get(type(node))
         if handle is None:
             what = _UNSUPPORTED.get(type(node), f"{type(node).__name__} is not supported in a where clause")
-            fail(what, position_of(node))
+            raise refused(what, position_of(node))
         if self._levels_left == 0:
-            fail("the where clause is nested too deeply", position_of(node))
+            raise refused("the where clause is nested too deeply", position_of(node))
         self._levels_left -= 1
         found = handle(self, node)
         self._levels_left += 1
         return found
 
-    def operands(self, nodes: Sequence[SyntaxNode]) -> list[Operand]:
-        return [self.operand(node) for node in nodes]
+    def operands(self, nodes: Sequence[SyntaxNode] | None) -> list[Operand]:
+        return [self.operand(node) for node in nodes or ()]
 
     def constant(self, node: SyntaxNode) -> Operand:
         position, value = position_of(node), node.val
@@ -103,13 +103,16 @@ class _Checker:
                 return Unknown(value.sval or "", None)
             case ast.Float():
                 return _number(value.fval or "", position)
-        fail("bit strings are not supported", position)
+            case _:
+                raise refused("bit strings are not supported", position)
 
     def column(self, node: SyntaxNode) -> Operand:
         names = [getattr(field, "sval", "*") for field in node.fields]
         if len(names) != 1 or names[0] not in self._columns:
             known = ", ".join(self._columns)
-            fail(f"unknown reference {'.'.join(names)}", position_of(node), f"The columns of the table are: {known}.")
+            raise refused(
+                f"unknown reference {'.'.join(names)}", position_of(node), f"The columns of the table are: {known}."
+            )
         described = self._columns[names[0]]
         return Column(names[0], type_of_column(described), described.collation)
 
@@ -123,7 +126,7 @@ class _Checker:
             return self._array_of_type(node.arg, kind, typmod)
         arg = self.operand(node.arg)
         if kind == INTERVAL and typmod >= 0 and not (isinstance(arg, Unknown) and typmod in FIELDS):
-            fail("modifiers of interval are only supported as in INTERVAL '1' DAY", position)
+            raise refused("modifiers of interval are only supported as in INTERVAL '1' DAY", position)
         return self.builder.cast(arg, kind, typmod, position)
 
     def _array_of_type(self, node: SyntaxNode, kind: Type, typmod: int) -> Expr:
@@ -146,7 +149,9 @@ class _Checker:
 
     def array(self, node: SyntaxNode) -> Operand:
         if not node.elements:
-            fail("cannot determine type of empty array", position_of(node), "Write ARRAY[]::integer[], for example.")
+            raise refused(
+                "cannot determine type of empty array", position_of(node), "Write ARRAY[]::integer[], for example."
+            )
         return self.builder.array(self.operands(node.elements), position_of(node))
 
     def logic(self, node: SyntaxNode) -> Operand:
@@ -192,7 +197,7 @@ class _Checker:
             left, array = self.operand(node.lexpr), self.operand(node.rexpr)
             return self.builder.any_all(name, left, array, all_=kind == _KIND.AEXPR_OP_ALL, position=position)
         if kind not in (_KIND.AEXPR_OP, _KIND.AEXPR_LIKE, _KIND.AEXPR_ILIKE):
-            fail(f"{_KIND(kind).name.removeprefix('AEXPR_')} is not supported", position)
+            raise refused(f"{_KIND(kind).name.removeprefix('AEXPR_')} is not supported", position)
         if node.lexpr is None:
             return self.builder.operator(name, [self.operand(node.rexpr)], position)
         return self._compare(name, node.lexpr, node.rexpr, position)
@@ -241,7 +246,7 @@ class _Checker:
 
     def function(self, node: SyntaxNode) -> Operand:
         position, name = position_of(node), _function_name(node)
-        operands = self.operands(node.args or ())
+        operands = self.operands(node.args)
         if name in _AS_OPERATORS and len(operands) == 2:
             return self.builder.operator(_AS_OPERATORS[name], operands, position)
         if name in _FUNCTIONS:
@@ -253,7 +258,7 @@ class _Checker:
             reason = f"aggregate functions are not allowed in WHERE: {name}"
         elif name in _CHANGING:
             reason += ": its result is not the same at every moment"
-        fail(reason, position, f"Known are: {', '.join(sorted(_FUNCTIONS))}.")
+        raise refused(reason, position, f"Known are: {', '.join(sorted(_FUNCTIONS))}.")
 
     def coalesce(self, node: SyntaxNode) -> Operand:
         return self.builder.coalesce(self.operands(node.args), position_of(node))
@@ -266,18 +271,18 @@ class _Checker:
         position, name = position_of(node), [part.sval for part in node.collname]
         arg = self._settled(self.operand(node.arg))
         if name[-1] not in ("C", "POSIX") or name[:-1] not in ([], ["pg_catalog"]):
-            fail(f'the collation "{".".join(name)}" is not supported', position, 'Use COLLATE "C".')
+            raise refused(f'the collation "{".".join(name)}" is not supported', position, 'Use COLLATE "C".')
         if (arg.type.element or arg.type).category != "S":
-            fail(f"collations are not supported by type {arg.type}", position)
+            raise refused(f"collations are not supported by type {arg.type}", position)
         return Collate(arg, arg.type)
 
     def part_of_array(self, node: SyntaxNode) -> Operand:
         position = position_of(node) or position_of(node.arg)
         array, steps = self.operand(node.arg), node.indirection
         if array.type.element is None or isinstance(array, Unknown):
-            fail(f"cannot subscript type {array.type} because it does not support subscripting", position)
+            raise refused(f"cannot subscript type {array.type} because it does not support subscripting", position)
         if not all(isinstance(step, ast.A_Indices) for step in steps):
-            fail("fields of composite values are not supported", position)
+            raise refused("fields of composite values are not supported", position)
         if any(step.is_slice for step in steps):
             bounds = tuple(self._bounds(step, position) for step in steps)
             return build.fold(Slice(array, bounds, array.type), position)
@@ -293,7 +298,7 @@ class _Checker:
     def _index(self, node: SyntaxNode, position: int) -> Expr:
         operand = self.operand(node)
         if operand.type not in (UNKNOWN, INT4, INT8) and operand.type.category != "N":
-            fail("array subscript must have type integer", position)
+            raise refused("array subscript must have type integer", position)
         return self.builder.cast(operand, INT4, -1, position)
 
 
@@ -305,7 +310,7 @@ def _number(text: str, position: int) -> Constant:
     try:
         value = read_numeric(text) if not _PREFIXED.match(text) else read_numeric(str(int(text, 0)))
     except (Invalid, ValueError) as error:
-        fail(str(error), position)
+        raise refused(str(error), position) from None
     if text.isdigit() and value < RANGES["int8"]:
         return Constant(int(value), INT8)
     return Constant(value, NUMERIC)
@@ -314,20 +319,20 @@ def _number(text: str, position: int) -> Constant:
 def _operator_name(parts: Sequence[Any], position: int) -> str:
     names = [part.sval for part in parts]
     if len(names) == 2 and names[0] != "pg_catalog":
-        fail(f"operators of the schema {names[0]} are not supported", position)
+        raise refused(f"operators of the schema {names[0]} are not supported", position)
     return str(names[-1])
 
 
 def _function_name(node: SyntaxNode) -> str:
     position, names = position_of(node), [part.sval for part in node.funcname]
     if len(names) > 1 and names[:-1] != ["pg_catalog"]:
-        fail(f"unknown or unsupported function {'.'.join(names)}/{len(node.args or ())}", position)
+        raise refused(f"unknown or unsupported function {'.'.join(names)}/{len(node.args or ())}", position)
     if node.agg_star or node.agg_distinct or node.agg_order or node.agg_filter or node.agg_within_group:
-        fail(f"aggregate functions are not allowed in WHERE: {names[-1]}", position)
+        raise refused(f"aggregate functions are not allowed in WHERE: {names[-1]}", position)
     if node.over is not None:
-        fail("window functions are not allowed in WHERE", position)
+        raise refused("window functions are not allowed in WHERE", position)
     if node.func_variadic:
-        fail("VARIADIC is not supported", position)
+        raise refused("VARIADIC is not supported", position)
     return str(names[-1])
 
 

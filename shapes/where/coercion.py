@@ -207,7 +207,7 @@ _CHANGES: Final = _changes()
 
 
 def read_constant(text: str, target: Type, typmod: int = -1) -> Value:
-    """A quoted constant as a value of this type, as the server would read it. What depends on its version is refused."""
+    """A quoted constant as a value of this type, as the server would read it; refused where versions differ."""
     value = reader(target)(text)
     leaf = target.element or target
     if leaf.name == "interval" and "infinity" in text.lower():

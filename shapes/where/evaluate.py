@@ -1,11 +1,11 @@
 """A clause asked of many rows at once: true, false or NULL for each, and where it cannot be said.
 
-Conditions of everyday (`a = 5`, `b LIKE 'x%'`, `c IN (..)`, AND and OR of them) run in Arrow's kernels over whole
-columns; `Rows` reads each column once for all clauses that are asked of it. Anything else, and all of it for a handful of
-rows, runs row by row (`scalar`), once for each distinct combination of the texts that it reads.
+Everyday conditions (`a = 5`, `b LIKE 'x%'`, `c IN (..)`, AND and OR of them) run in Arrow's kernels over whole columns;
+`Rows` reads each column once for all clauses that are asked of it. Anything else, and all of it for a handful of rows,
+runs row by row (`scalar`), once for each distinct combination of the texts that it reads.
 
 Where Postgres would stop with an error (a division by zero, a number out of range, a text that is no date), a row has
-*failed*: its result is NULL, and `Outcome.failed` says so. As in Postgres, who asks for FALSE AND error gets FALSE.
+*failed*: its result is NULL, and `Outcome.failed` says so. FALSE AND an error is FALSE, TRUE OR an error is TRUE.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,5 +1,6 @@
-"""Columns of text as Arrow arrays of numbers, for kernels. All of a column, or `pa.ArrowInvalid`: then its rows are read
-one by one instead.
+"""Columns of text as Arrow arrays of values, for kernels.
+
+All of a column, or `pa.ArrowInvalid`: then its rows are read one by one instead.
 
     int2, int4, int8                   int64
     float4, float8                     double

@@ -1,7 +1,7 @@
 """Comparisons, of values and of rows: a row is compared column by column, and becomes AND and OR."""
 
 from shapes.where import build
-from shapes.where.build import Builder, Operand, fail
+from shapes.where.build import Builder, Operand, refused
 from shapes.where.operators import COMPARISONS
 from shapes.where.tree import Expr
 
@@ -16,11 +16,11 @@ def compare_rows(builder: Builder, name: str, left: Side, right: Side, position:
     if not isinstance(left, list) and not isinstance(right, list):
         return _compare(builder, name, left, right, position)
     if not isinstance(left, list) or not isinstance(right, list):
-        fail("a row can only be compared with a row", position)
+        raise refused("a row can only be compared with a row", position)
     if len(left) != len(right) or not left:
-        fail("unequal number of entries in row expressions", position)
+        raise refused("unequal number of entries in row expressions", position)
     if name not in (*COMPARISONS, _DISTINCT, _NOT_DISTINCT):
-        fail(f"operator {name} is not supported for rows", position)
+        raise refused(f"operator {name} is not supported for rows", position)
     pairs = list(zip(left, right, strict=True))
     if name in ("<", "<=", ">", ">="):
         return _ordered(builder, name, pairs, position)
@@ -32,12 +32,12 @@ def _compare(builder: Builder, name: str, left: Operand, right: Operand, positio
     if name not in (_DISTINCT, _NOT_DISTINCT):
         return builder.operator(name, [left, right], position)
     equal = builder.operator("=", [left, right], position)
-    nulls = [_is_null(builder, operand, position) for operand in (left, right)]
+    nulls = [_is_null(operand, position) for operand in (left, right)]
     same = build.disjunction([build.is_truth(equal, True, position), build.conjunction(nulls)])
     return same if name == _NOT_DISTINCT else build.negation(same, position)
 
 
-def _is_null(builder: Builder, operand: Operand, position: int) -> Expr:
+def _is_null(operand: Operand, position: int) -> Expr:
     if isinstance(operand, build.Unknown):
         return build.FALSE if operand.text is not None else build.TRUE
     return build.is_null(operand, position)

@@ -1,7 +1,7 @@
 """An expression as a Python function of one row's texts: the plain meaning of every node.
 
-Slow, and complete. Constants are folded with it; what has no kernel for whole columns is evaluated with it, once for
-each distinct row. An error (`Invalid`) makes the row's result unknown to us, except where AND and OR do not depend on it.
+Slow, and complete. Constants are folded with it; what has no kernel for whole columns is evaluated with it. An error is
+`Invalid`; AND and OR raise it only where nothing else decides.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,13 +55,8 @@ def compile_scalar(node: Expr, columns: Sequence[str]) -> Scalar:
             return _cast(node, columns)
         case Call():
             return _call(node, [compiled(arg) for arg in node.args])
-        case AnyAll():
-            return _any_all(node, compiled(node.left), compiled(node.array))
-        case Slice():
-            bounds = [tuple(None if end is None else compiled(end) for end in pair) for pair in node.bounds]
-            return _slice(compiled(node.array), bounds)
-        case Subscript():
-            return _subscript(compiled(node.array), [compiled(index) for index in node.indices])
+        case AnyAll() | Slice() | Subscript():
+            return _of_array(node, columns)
         case Coalesce() | Extreme() | MakeArray():
             return _several(node, [compiled(arg) for arg in node.args])
         case _:
@@ -123,7 +118,7 @@ def _all_or_any(args: list[Scalar], *, decisive: bool) -> Scalar:
         is_null, error = False, None
         for arg in args:
             try:
-                value = arg(row)
+                value: bool | None = arg(row)
             except Invalid as invalid:
                 error = invalid
                 continue
@@ -135,6 +130,16 @@ def _all_or_any(args: list[Scalar], *, decisive: bool) -> Scalar:
         return None if is_null else not decisive
 
     return run
+
+
+def _of_array(node: AnyAll | Slice | Subscript, columns: Sequence[str]) -> Scalar:
+    array = compile_scalar(node.array, columns)
+    if isinstance(node, AnyAll):
+        return _any_all(node, compile_scalar(node.left, columns), array)
+    if isinstance(node, Subscript):
+        return _subscript(array, [compile_scalar(index, columns) for index in node.indices])
+    bounds = [tuple(None if end is None else compile_scalar(end, columns) for end in pair) for pair in node.bounds]
+    return _slice(array, bounds)
 
 
 def _any_all(node: AnyAll, left: Scalar, array: Scalar) -> Scalar:

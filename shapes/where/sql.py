@@ -29,7 +29,7 @@ from shapes.where.tree import (
     Slice,
     Subscript,
 )  # fmt: skip
-from shapes.where.types import TEXT, Type
+from shapes.where.types import Type
 from shapes.where.values.io import writer
 
 
@@ -94,12 +94,6 @@ def _any_all(node: AnyAll) -> str:
     return f"({write_sql(node.left)} {_operator(node.operator)} {which} ({write_sql(node.array)}))"
 
 
-def _is_null(node: IsNull) -> str:
-    # A composite value of NULLs is a row of the table's that is not NULL to us: we see its text.
-    arg = Cast(node.arg, TEXT) if node.arg.type.category == "?" else node.arg
-    return f"({write_sql(arg)} IS NULL)"
-
-
 def _subscript(node: Subscript) -> str:
     return f"({write_sql(node.array)})" + "".join(f"[{write_sql(index)}]" for index in node.indices)
 
@@ -111,35 +105,33 @@ def _slice(node: Slice) -> str:
     return f"({write_sql(node.array)})" + "".join(f"[{bound(low)} : {bound(high)}]" for low, high in node.bounds)
 
 
-def _write(node: Expr) -> str:
-    match node:
-        case Column():
-            return quoted_name(node.name)
-        case Cast():
-            return f"({write_sql(node.arg)})::{_type(node.type, node.typmod)}"
-        case And():
-            return f"({_list(node.args, ' AND ')})"
-        case Or():
-            return f"({_list(node.args, ' OR ')})"
-        case Not():
-            return f"(NOT {write_sql(node.arg)})"
-        case IsTruth():
-            return f"({write_sql(node.arg)} IS {'TRUE' if node.truth else 'FALSE'})"
-        case Coalesce():
-            return f"COALESCE({_list(node.args, ', ')})"
-        case Extreme():
-            return f"{'GREATEST' if node.greatest else 'LEAST'}({_list(node.args, ', ')})"
-        case MakeArray():
-            return f"ARRAY[{_list(node.args, ', ')}]"
-        case Collate():
-            return f'({write_sql(node.arg)} COLLATE pg_catalog."C")'
-    raise AssertionError(node)
+def _cast(node: Cast) -> str:
+    return f"({write_sql(node.arg)})::{_type(node.type, node.typmod)}"
 
 
-_SPECIAL: Final[dict[type, Callable[..., str]]] = {
-    Constant: _constant, Call: _call, AnyAll: _any_all, IsNull: _is_null, Subscript: _subscript, Slice: _slice,
-}  # fmt: skip
+def _truth(node: IsTruth) -> str:
+    return f"({write_sql(node.arg)} IS {'TRUE' if node.truth else 'FALSE'})"
+
+
+def _extreme(node: Extreme) -> str:
+    return f"{'GREATEST' if node.greatest else 'LEAST'}({_list(node.args, ', ')})"
+
+
 _WRITERS: Final[dict[type, Callable[..., str]]] = {
-    **dict.fromkeys((Column, Cast, And, Or, Not, IsTruth, Coalesce, Extreme, MakeArray, Collate), _write),
-    **_SPECIAL,
+    Column: lambda node: quoted_name(node.name),
+    Constant: _constant,
+    Call: _call,
+    Cast: _cast,
+    And: lambda node: f"({_list(node.args, ' AND ')})",
+    Or: lambda node: f"({_list(node.args, ' OR ')})",
+    Not: lambda node: f"(NOT {write_sql(node.arg)})",
+    IsNull: lambda node: f"({write_sql(node.arg)} IS NULL)",
+    IsTruth: _truth,
+    AnyAll: _any_all,
+    Coalesce: lambda node: f"COALESCE({_list(node.args, ', ')})",
+    Extreme: _extreme,
+    MakeArray: lambda node: f"ARRAY[{_list(node.args, ', ')}]",
+    Subscript: _subscript,
+    Slice: _slice,
+    Collate: lambda node: f'({write_sql(node.arg)} COLLATE pg_catalog."C")',
 }

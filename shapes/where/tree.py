@@ -60,8 +60,9 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator (`=`, `+`, `~~`, ..; one argument: a prefix) or a function (`lower`, ..) on arguments; NULL for any
-    NULL argument, except for `concat`, `array_cat`, `array_append`, `array_prepend` and `||` of arrays.
+    """An operator (`=`, `+`, `~~`, ..; one argument: a prefix) or a function (`lower`, ..) on arguments.
+
+    NULL for any NULL argument, except for `concat`, `array_cat`, `array_append`, `array_prepend` and `||` of arrays.
     """
 
     name: str
@@ -157,7 +158,7 @@ class MakeArray:
 
 @dataclass(frozen=True, slots=True)
 class Subscript:
-    """`array[2]`, `array[1][2]`: NULL outside."""
+    """An element, such as `array[2]` or `array[1][2]`; NULL outside."""
 
     array: "Expr"
     indices: tuple["Expr", ...]
@@ -175,7 +176,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Collate:
-    """`arg COLLATE "C"`: the only collation that can be written."""
+    """An expression with `COLLATE "C"` behind it; no other collation can be written."""
 
     arg: "Expr"
     type: Type

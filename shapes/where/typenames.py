@@ -2,7 +2,7 @@
 
 from pglast import ast
 
-from shapes.where.build import fail
+from shapes.where.build import refused
 from shapes.where.parse import SyntaxNode, position_of
 from shapes.where.types import BY_NAME, Type, array_of
 
@@ -20,11 +20,13 @@ def type_of_name(name: SyntaxNode, position: int) -> tuple[Type, int]:
     kind = BY_NAME.get(parts[0]) if len(parts) == 1 else None
     if kind is None or name.setof or name.pct_type:
         shown = ".".join(parts)
-        fail(f'type "{shown}" is not supported', position, "Cast the column to text instead: column::text = 'value'.")
+        raise refused(
+            f'type "{shown}" is not supported', position, "Cast the column to text instead: column::text = 'value'."
+        )
     typmod = _typmod(kind, [_number(node, position) for node in name.typmods or ()], position)
     if name.arrayBounds:
         if kind.element is not None:
-            fail(f'type "{kind}[]" is not supported', position)
+            raise refused(f'type "{kind}[]" is not supported', position)
         kind = array_of(kind)
     return kind, typmod
 
@@ -32,7 +34,7 @@ def type_of_name(name: SyntaxNode, position: int) -> tuple[Type, int]:
 def _number(node: SyntaxNode, position: int) -> int:
     value = node.val if isinstance(node, ast.A_Const) else None
     if not isinstance(value, ast.Integer):
-        fail("type modifiers must be simple constants", position)
+        raise refused("type modifiers must be simple constants", position)
     return int(value.ival or 0)
 
 
@@ -52,4 +54,4 @@ def _typmod(kind: Type, numbers: list[int], position: int) -> int:
         case "interval", [field]:
             return field
     shown = ", ".join(map(str, numbers))
-    fail(f"the modifier ({shown}) is not supported for type {kind}", position)
+    raise refused(f"the modifier ({shown}) is not supported for type {kind}", position)

@@ -48,23 +48,24 @@ class Reader:
     cpu: list[float] = field(default_factory=list)
     peak: list[float] = field(default_factory=list)
 
-    def drain(self, slot: str, end: str, changes: int, programs: Path) -> None:
-        options = {"proto_version": "1", "publication_names": PUBLICATION}
+    def drain(self, slot: str, end: str, changes: int, programs: Path, publication: str = PUBLICATION) -> None:
+        options = {"proto_version": "1", "publication_names": publication}
         if self.framing is None:
             words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
             where = ["--dbname", self.conninfo, "--slot", slot, "--endpos", end]
             command = [str(programs / "pg_recvlogical"), *where, "--start", "--no-loop", "-f", "/dev/null", *words]
-            self._run(command)
+            self.run(command)
             return
         given = ", ".join(f"{name} '{value}'" for name, value in options.items())
         start = f"START_REPLICATION SLOT {slot} LOGICAL 0/0 ({given})"
         module = "tests.bench._drain_reader"
         command = [sys.executable, "-m", module, self.conninfo, start, str(parse_lsn(end)), self.framing]
-        found = json.loads(self._run(command))
+        found = json.loads(self.run(command))
         assert found["changes"] == changes, found
         self.seconds[-1], self.cpu[-1], self.peak[-1] = found["seconds"], found["cpu"], found["peak"]
 
-    def _run(self, command: list[str]) -> bytes:
+    def run(self, command: list[str]) -> bytes:
+        """Run a program; its seconds, processor time and peak memory are noted."""
         began = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None

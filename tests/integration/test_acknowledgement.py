@@ -14,6 +14,8 @@ from tests.follower import Follower, following, settings_for
 from tests.postgres import Database, Server, new_database
 from tests.waiting import eventually
 
+GIB = 1024**3
+
 
 def confirmed(database: Database) -> int:
     return int(parse_lsn(database.slots()["follower"]["confirmed_flush_lsn"]))
@@ -46,19 +48,30 @@ async def test_an_open_transaction_survives_the_acknowledgement_of_the_wal_end(d
 
 
 async def test_the_slot_passes_wal_that_is_not_ours(database: Database) -> None:
-    """64 MB of another database's WAL: keepalives alone move the slot."""
+    """A gigabyte of another database's WAL, and a table that nobody follows: keepalives alone move the slot."""
     other = new_database(database.server)
     try:
         async with following(settings_for(database.conninfo())) as (session, follower):
             await connect(session, follower)
             follow = asyncio.create_task(follower.follow(session, lambda: False))
-            other.execute("CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 64000)")
+            fill = "SELECT count(pg_logical_emit_message(false, 'filler', repeat('x', 1000000)))"
+            await asyncio.to_thread(other.execute, fill + " FROM generate_series(1, 1074)")
+            await asyncio.to_thread(
+                database.execute, "CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 32000)"
+            )
             end = parse_lsn(database.value("SELECT pg_current_wal_lsn()"))
-            await eventually(lambda: confirmed(database) >= end, "the slot to pass the other database's WAL", 30)
+            await eventually(lambda: confirmed(database) >= end, "the slot to pass the other database's WAL", 60)
+            await eventually(lambda: retained_bytes(database) < GIB // 16, "the server to be free to forget it", 60)
             follow.cancel()
             await asyncio.wait([follow])
     finally:
         other.remove()
+
+
+def retained_bytes(database: Database) -> int:
+    """After a checkpoint: it says in the WAL which transactions run, and without that no slot lets go."""
+    query = "SELECT (pg_current_wal_lsn() - restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = 'follower'"
+    return int(database.execute("CHECKPOINT", query)[0][0])
 
 
 async def test_a_heartbeat_is_a_transaction_of_our_own(newest_database: Database) -> None:
@@ -83,6 +96,8 @@ async def test_a_confirmation_of_an_earlier_connection_moves_nothing(database: D
         assert session.attempt is not None
         assert session.attempt.replies.flushed == before
         session.confirm(1, end)
+        assert session.attempt.replies.flushed == before, "this connection did not bring it yet"
+        await asyncio.wait_for(follower.follow(session, lambda: session.received >= end), 20)
         await eventually(lambda: confirmed(database) >= end, "the confirmation to arrive")
 
 

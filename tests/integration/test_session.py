@@ -23,6 +23,7 @@ from cdc.source.pgoutput import Decoder
 from cdc.source.publication import PublicationState
 from cdc.source.server_state import read_server_state
 from cdc.source.session import Session
+from cdc.source.text_settings import TEXT_SETTINGS
 from tests.follower import following, settings_for
 from tests.postgres import Database, Server
 from tests.proxy import Proxy
@@ -314,3 +315,31 @@ async def _connect_and_close(session: Session) -> None:
 
 async def _run(waited: Awaitable[None]) -> None:
     await waited
+
+
+async def test_values_do_not_depend_on_the_settings_of_a_role(database: Database) -> None:
+    """A snapshot asks with settings of its own: what it reads must be the same text."""
+    role = f"elsewhere_{database.name}"
+    database.execute("CREATE TABLE t (at timestamptz, span interval, real float8)")
+    with database.connect() as admin:
+        admin.execute(f"CREATE ROLE {role} SUPERUSER LOGIN".encode())
+        try:
+            for name, value in {
+                "TimeZone": "Asia/Tokyo",
+                "IntervalStyle": "sql_standard",
+                "DateStyle": "German",
+            }.items():
+                admin.execute(f"ALTER ROLE {role} SET {name} = '{value}'".encode())
+            async with following(settings_for(database.conninfo(user=role), "t")) as (session, follower):
+                await follower.follow(session, lambda: bool(follower.connected))
+                database.execute("INSERT INTO t VALUES ('2020-01-02 03:04:05+00', '1 day 2 hours', 0.1)")
+                await asyncio.wait_for(follower.follow(session, lambda: bool(follower.rows)), 20)
+            for name, value in TEXT_SETTINGS.items():
+                admin.execute("SELECT set_config(%s, %s, false)", [name, value])
+            row = admin.execute("SELECT at::text, span::text, real::text FROM public.t").fetchone()
+        finally:
+            admin.execute("RESET search_path")
+            admin.execute(f"DROP OWNED BY {role}".encode())
+            admin.execute(f"DROP ROLE {role}".encode())
+    assert row == tuple(follower.values(name)[0] for name in ("at", "span", "real"))
+    assert row[0] == "2020-01-02 03:04:05+00"

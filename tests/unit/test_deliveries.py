@@ -74,7 +74,8 @@ class Told(NamedTuple):
 
 def model(shape: Shape, sent: list[Change], identity: frozenset[str]) -> tuple[list[Told], set[str]]:
     """What a shape is told of a fragment, and why it cannot be."""
-    told, faults = [], set()
+    told: list[Told] = []
+    faults: set[str] = set()
     for change in sent:
         try:
             told += told_of(shape, change, identity)
@@ -273,7 +274,7 @@ def check_part(part: Part, sent: list[Change], ordinals: list[int]) -> None:
 # Single facts
 
 
-ROW: Values = dict.fromkeys(COLUMNS, "same") | {"id": "1"}
+ROW: Values = {**dict.fromkeys(COLUMNS, "same"), "id": "1"}
 KEYED = view_of(("id",), COLUMNS, full=False)
 
 
@@ -307,6 +308,27 @@ def test_a_shape_whose_snapshot_has_the_transactions_at_fault_goes_on() -> None:
     _, delivered = delivered_of(table, sent, where=True, excused=True)
     assert [part.rows.to_pylist()[0]["tx"] for part in delivered.parts] == [100]
     assert delivered.faults == {}
+
+
+def test_an_update_that_does_not_say_its_key_is_a_fault() -> None:
+    update = Change(100, 0, Kind.UPDATE, ROW, ROW | {"text": "2"}, unsent=frozenset({"id"}))
+    _, delivered = delivered_of(ChangedTable(("id",), frozenset({"id"})), [update])
+    assert (delivered.parts, delivered.faults[5].code) == ((), "key_unknown")
+
+
+def test_a_row_that_shapes_see_in_two_forms_is_there_twice_and_one_that_none_wants_is_not() -> None:
+    before, after = ROW | {"id": "2"}, ROW | {"id": "2", "text": "in"}
+    sent = [
+        Change(100, 0, Kind.INSERT, after=ROW | {"text": "out"}),
+        Change(100, 2, Kind.UPDATE, before, after, OldTuple.FULL),
+    ]
+    changes = changes_of(ChangedTable(("id",), FULL).relation(), sent, [0, 0])
+    router = PlainRouter({5: lambda row: row["text"] == "in", 6: lambda row: row["id"] == "2"})
+    (part,) = deliver(changes, 1, router, lambda _: KEYED).parts
+    assert told_in(part) == {
+        5: [Told((100, 2), Kind.INSERT, after)],
+        6: [Told((100, 2), Kind.UPDATE, {"id": "2", "text": "in"})],
+    }
 
 
 def test_a_column_that_does_not_come_any_more_is_a_fault() -> None:

@@ -30,7 +30,9 @@ from cdc.source.publication import Member, PublicationState
 from cdc.source.server_state import parse_history
 from cdc.source.slot import SlotState
 
-PUBLICATION = PublicationState("p", 10, 700, tables={1: Member(20, 701, "public.t")})
+PUBLICATION = PublicationState(
+    "p", 10, 700, tables={1: Member(20, 701, "public.t")}, partitions={"7": {"8": "/8:700"}, "9": {}}
+)
 IDENTITY = Identity("7000", 1, "db", "s", MappingProxyType({"proto_version": "1"}), PUBLICATION)
 
 
@@ -124,6 +126,9 @@ ALTERED: list[tuple[PublicationState, int | None]] = [
     (replace(PUBLICATION, tables={}), 1),
     (replace(PUBLICATION, tables={1: Member(21, 900, "public.t")}), 1),
     (replace(PUBLICATION, tables={**PUBLICATION.tables, 2: Member(22, 900, "public.u")}), 2),
+    (replace(PUBLICATION, partitions={"7": {"8": "/8:900"}, "9": {}}), 7),
+    (replace(PUBLICATION, partitions={"7": {}, "9": {}}), 7),
+    (replace(PUBLICATION, partitions={"7": {"8": "/8:700"}, "9": {"10": "/10:900"}}), 9),
     (replace(PUBLICATION, schemas={5: Member(23, 900, "public")}), None),
 ]
 

@@ -151,7 +151,7 @@ def test_pressure() -> None:
     bench = Bench(BufferOptions(bytes_max=3_000, flush_age_seconds=10.0))
     bench.append(1, bench.source(text="x" * 1_000))
     assert bench.due() == {}
-    bench.append(2, bench.source(text="x" * 1_500))
+    bench.append(2, bench.source(text="x" * 1_200))
     assert bench.due() == {1: Trigger.PRESSURE, 2: Trigger.PRESSURE}
     assert bench.buffer.next_due_at() == 0.0
 
@@ -189,7 +189,7 @@ def test_a_log_is_bounded() -> None:
 def test_all_logs_are_bounded_together() -> None:
     bench = Bench(logs=9)
     for number in range(1, 9):
-        bench.append(number, bench.source(text="x" * 5_500))
+        bench.append(number, bench.source(text="x" * 5_100))
     with pytest.raises(BufferFull, match="all logs hold"):
         bench.append(9, bench.source(text="x" * 9_000))
     assert bench.buffer.has_room(1_000, None)

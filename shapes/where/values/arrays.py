@@ -187,7 +187,7 @@ def stack(parts: list[Array | None]) -> Array:
     arrays = [part for part in parts if part is not None and part.items]
     if not arrays:
         return EMPTY
-    if len(arrays) != len(parts) or any((part.dims, part.lower) != (arrays[0].dims, arrays[0].lower) for part in arrays):
+    if len(arrays) != len(parts) or len({(part.dims, part.lower) for part in arrays}) > 1:
         raise Invalid("multidimensional arrays must have array expressions with matching dimensions")
     if len(arrays[0].dims) == _DIMENSIONS_MAX:
         raise Invalid(f"number of array dimensions exceeds the maximum allowed ({_DIMENSIONS_MAX})")

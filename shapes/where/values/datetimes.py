@@ -225,7 +225,7 @@ def days_between(left: int, right: int) -> int:
 
 
 def add_interval(micros: int, interval: Interval) -> int:
-    """`timestamp + interval`: months first, a day that the month does not have becomes its last; then days, then time."""
+    """`timestamp + interval`: months first, where a day beyond the month becomes its last; then days, then time."""
     interval.must_be_finite()
     if micros in (INFINITY, MINUS_INFINITY):
         return micros

@@ -26,7 +26,7 @@ def read_bool(text: str) -> bool:
 
 
 def read_uuid(text: str) -> str:
-    """Small letters, hyphens after 8, 12, 16 and 20 digits. Read with or without hyphens after each four, and braces."""
+    """Small letters, hyphens after 8, 12, 16 and 20 digits; read with hyphens after any four digits, and in braces."""
     inner = text[1:-1] if text.startswith("{") and text.endswith("}") else text
     digits = ""
     for place, letter in enumerate(inner):
@@ -116,7 +116,7 @@ def writer(kind: Type) -> Write:
 
 
 def sort_key(kind: Type) -> Key:
-    """What orders values of this type, and values of types that compare with it: numbers, or dates; text by its bytes."""
+    """What orders values of this type, and of those that are compared with it; text goes by its bytes."""
     if kind.element is not None:
         element_key = _KEYS.get(kind.element.name, _itself)
         return lambda value: arrays.array_key(value, element_key)

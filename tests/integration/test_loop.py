@@ -1,0 +1,171 @@
+"""The loop on real servers: from commits to logs to what the server may forget, through races, restarts and cuts."""
+
+import asyncio
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from shapes.registry import REMOVED
+from storage.catalog_records import Life
+from storage.flush_control import FlushOptions
+from storage.rows import Kind
+from storage.store import StoreOptions
+from storage.write_buffer import BufferOptions
+from tests.loop import fold, looping
+from tests.postgres import Database
+from tests.waiting import eventually
+
+ITEMS = "CREATE TABLE items (id int PRIMARY KEY, v text, part int)"
+FILL = "INSERT INTO items SELECT g, 'v' || g, g % 10 FROM generate_series(1, 200) g"
+ALL = "SELECT id, v, part FROM items"
+PART_3 = "SELECT id, v, part FROM items WHERE part = 3"
+
+EAGER = StoreOptions(BufferOptions(flush_log_bytes=1, flush_age_seconds=0.001), FlushOptions())
+"""Each fragment is flushed at once: the flush comes before the commit's fragment (1.10 of the problem's history)."""
+
+
+async def test_a_shape_has_the_tables_rows_and_follows_them_over_restarts(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS, FILL)
+    for life in range(3):
+        async with looping(database, tmp_path) as loop:
+            if not life:
+                await loop.add("items", "items")
+                await loop.add("items", "third", where="part = 3")
+            database.execute(
+                "UPDATE items SET part = part + 1 WHERE id <= 40",
+                "DELETE FROM items WHERE id = (SELECT min(id) FROM items)",
+                "INSERT INTO items SELECT max(id) + 1, repeat('x', 70000), 3 FROM items",
+            )
+            await loop.caught_up()
+            assert loop.rows(loop.living("items")) == loop.table(ALL)
+            assert loop.rows(loop.living("third")) == loop.table(PART_3)
+
+
+@pytest.mark.parametrize("options", [StoreOptions(), EAGER], ids=["by age", "each fragment"])
+async def test_a_flush_before_the_commit_holds_the_slot_no_longer_than_its_commit(
+    database: Database, tmp_path: Path, options: StoreOptions
+) -> None:
+    """1.10: the shape's last row lies far below the transaction's end, its flush comes first; then silence."""
+    database.execute(ITEMS, "CREATE TABLE other (id int PRIMARY KEY, v text)")
+    async with looping(database, tmp_path, store=options) as loop:
+        entry = await loop.add("items")
+        await loop.add("other", where="id = -1")  # it is in the stream, and no row of it is wanted
+        with psycopg.connect(database.conninfo()) as writer:
+            writer.execute("INSERT INTO items VALUES (1, repeat('x', 70000), 3)")
+            writer.execute("INSERT INTO other SELECT g, repeat('y', 1000) FROM generate_series(1, 20000) g")
+        await loop.caught_up(5)
+        assert len(fold(loop.app, entry).rows) == 1
+        visible, durable = loop.app.house.store.marks(entry.log)
+        assert visible == durable
+
+
+async def test_a_shape_that_is_removed_in_mid_transaction_frees_the_slot(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS)
+    async with looping(database, tmp_path) as loop:
+        entry = await loop.add("items", "items")
+        database.execute("INSERT INTO items SELECT g, repeat('x', 500), 1 FROM generate_series(1, 60000) g")
+        house = loop.app.house
+        await eventually(lambda: not house.collector.is_between or house.collector.upto.tx > 0, "rows to come")
+        async with house.turn:
+            member = house.collector.members.of_log(entry.log)
+            assert member is not None
+            await house.endings.end(member, REMOVED, "by the test")
+        await loop.caught_up()
+        ended = house.registry.find(entry.handle)
+        assert ended is not None
+        assert ended.shape.life is Life.ENDED
+
+
+async def test_a_connection_that_is_cut_in_mid_transaction_doubles_nothing(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS)
+    async with looping(database, tmp_path, store=EAGER) as loop:
+        entry = await loop.add("items")
+        for first in range(0, 90_000, 30_000):
+            with database.connect() as writer:
+                writer.execute(
+                    "INSERT INTO items SELECT g, repeat('x', 200), g %% 10 FROM generate_series(%s::int, %s::int) g",
+                    [first + 1, first + 30_000],
+                )
+            before = loop.app.house.collector.upto
+            await eventually(lambda: loop.app.house.collector.upto > before, "the transaction to arrive")  # noqa: B023
+            database.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+        await loop.caught_up(40)
+        assert loop.rows(entry) == loop.table(ALL)
+
+
+async def test_keys_that_change_are_deleted_and_inserted(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS, FILL)
+    async with looping(database, tmp_path) as loop:
+        entry = await loop.add("items")
+        database.execute("UPDATE items SET id = id + 1000 WHERE id <= 5")
+        await loop.caught_up()
+        assert loop.rows(entry) == loop.table(ALL)
+        assert fold(loop.app, entry).kinds == [Kind.DELETE, Kind.INSERT] * 5
+
+
+async def test_a_truncate_gives_readers_a_new_handle_with_an_empty_base(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS, FILL)
+    async with looping(database, tmp_path) as loop:
+        entry = await loop.add("items", "items")
+        database.execute("TRUNCATE items", "INSERT INTO items VALUES (7, 'after', 3)")
+        await loop.caught_up()
+        newer = loop.living("items")
+        assert newer.handle != entry.handle
+        assert newer.log == entry.log
+        assert loop.rows(newer) == loop.table(ALL) == [("7", "after", "3")]
+        old = loop.app.house.registry.find(entry.handle)
+        assert old is not None
+        assert old.shape.life is Life.REBASED
+    async with looping(database, tmp_path) as loop:
+        assert loop.rows(loop.living("items")) == [("7", "after", "3")]
+
+
+async def test_an_altered_table_ends_its_shapes_and_a_named_one_begins_anew(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS, FILL)
+    async with looping(database, tmp_path) as loop:
+        named = await loop.add("items", "items")
+        some = await loop.add("items", columns="id,v")
+        database.execute("ALTER TABLE items ADD COLUMN more int", "INSERT INTO items VALUES (1001, 'x', 3, 4)")
+        registry = loop.app.house.registry
+        await eventually(
+            lambda: (
+                (entry := registry.named("items")) is not None
+                and entry.handle != named.handle
+                and entry.shape.life is Life.READY
+            ),
+            "a successor",
+        )
+        await loop.caught_up()
+        assert loop.rows(loop.living("items")) == loop.table("SELECT id, v, part, more FROM items")
+        ended = registry.find(named.handle)
+        assert ended is not None
+        assert (ended.shape.life, ended.shape.reason) == (Life.ENDED, "columns_changed")
+        assert registry.find(some.handle) is not None
+        assert loop.rows(some) == loop.table("SELECT id, v FROM items"), "it has none of the new column, and goes on"
+
+
+async def test_a_shape_is_born_while_others_write(database: Database, tmp_path: Path) -> None:
+    """Rows before, in and after the snapshot: each is there once."""
+    database.execute(ITEMS, FILL)
+    stop = asyncio.Event()
+
+    async def write() -> None:
+        async with await psycopg.AsyncConnection.connect(database.conninfo(), autocommit=True) as writer:
+            number = 1_000
+            while not stop.is_set():
+                number += 1
+                await writer.execute("INSERT INTO items VALUES (%s, 'live', %s)", [number, number % 10])
+                await writer.execute("UPDATE items SET v = v || '.' WHERE id = %s", [number - 3])
+
+    async with looping(database, tmp_path) as loop:
+        writers = asyncio.create_task(write())
+        try:
+            born = [await loop.add("items", f"number-{number}", where=f"part < {number}") for number in range(1, 10)]
+        finally:
+            stop.set()
+            await writers
+        await loop.caught_up()
+        for number, entry in enumerate(born, 1):
+            expected = [row for row in loop.table(ALL) if int(str(row[2])) < number]
+            assert loop.rows(entry) == expected
