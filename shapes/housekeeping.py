@@ -3,10 +3,12 @@
 import asyncio
 import logging
 
+from cdc.source.connections import Connection
 from cdc.source.errors import SourceError
 from shapes.household import Household
 from shapes.limits import HOUSEKEEPING_SECONDS
 from shapes.members import Member
+from shapes.reconciliation import reconcile
 from shapes.registry import EXPIRED
 from shapes.snapshot_transaction import look
 
@@ -50,22 +52,25 @@ class Housekeeping:
 
     async def _ask_server(self) -> None:
         house = self._house
+        async with house.control() as connection:
+            await reconcile(house, connection)
+            await self._free(connection)
+
+    async def _free(self, connection: Connection) -> None:
+        """Let go of what the server need not do for us any more, and learn what it shows by now."""
+        house = self._house
         streamed = house.collector.streamed
         followed = {member.table for member in house.collector.members}
         baseline = house.session.publisher.baseline
         published = set() if baseline is None else set(baseline.tables)
         leaves = {leaf for leaf in published if house.collector.partitions.roots_of(leaf)}
         unused = published - followed - leaves
-        is_look_due = streamed is not None and streamed.is_look_due
-        if not unused and not is_look_due:
-            return
-        async with house.control() as connection:
-            if streamed is not None and is_look_due:
-                streamed.forget_seen(await look(connection))
-            if unused and await house.session.publisher.release(connection, unused, house.clocks.monotonic()):
-                state = house.session.publisher.baseline
-                if state is not None:
-                    await asyncio.to_thread(house.lineage.published, state)
+        if streamed is not None and streamed.is_look_due:
+            streamed.forget_seen(await look(connection))
+        if unused and await house.session.publisher.release(connection, unused, house.clocks.monotonic()):
+            state = house.session.publisher.baseline
+            if state is not None:
+                await asyncio.to_thread(house.lineage.published, state)
 
     def _member_of(self, handle: str) -> Member | None:
         entry = self._house.registry.find(handle)

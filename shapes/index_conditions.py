@@ -5,11 +5,10 @@ whichever clauses it comes from, and a column is read once. Of a few rows of a l
 
 Invariants:
     conditions are compared by identity: hashing a tree at each leaf of each batch would cost too much
-    FALSE AND an error is FALSE, as in `shapes.where.evaluate`; so a failure is never one of a row that is ruled out
+    a row for which some side is false or NULL has not failed: it is ruled out, whether that side was looked up or asked
 """
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shapes.limits import WHERE_SCALAR_ROWS_MAX
-from shapes.where.evaluate import Outcome, Predicate, Rows, compile_predicate
+from shapes.limits import SHARED_VERDICTS_BYTES_MAX, WHERE_SCALAR_ROWS_MAX
+from shapes.where.evaluate import Predicate, Rows, compile_predicate
 from shapes.where.tree import And, Expr
 from shapes.where.types import Type
 
@@ -86,12 +85,8 @@ class Conditions:
         return side
 
 
-Answer: TypeAlias = tuple[Mask, Outcome]
-"""What a side says: where it is true, and all else."""
-
-
 class Verdict(NamedTuple):
-    """What a condition says of the rows that it was asked of."""
+    """What a condition, or a side of it, says of the rows that it was asked of."""
 
     is_true: Mask
     is_failed: Mask | None
@@ -105,7 +100,8 @@ class Questions:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._answers: dict[Side, Answer] = {}
+        self._verdicts: dict[Side, Verdict] = {}
+        self._kept_bytes = 0
 
     def ask(self, condition: Condition, numbers: Integers) -> Verdict:
         """Whether the condition is true for these rows, each of them named once, in any order."""
@@ -115,13 +111,14 @@ class Questions:
         rows = SomeRows(self._rows, numbers)
         return _all_of([_ask(side, rows) for side in condition.sides])
 
-    def _of_all_rows(self, side: Side) -> Answer:
-        answer = self._answers.get(side)
-        if answer is None:
-            answer = _ask(side, self._rows)
-            if side.uses > 1:
-                self._answers[side] = answer
-        return answer
+    def _of_all_rows(self, side: Side) -> Verdict:
+        verdict = self._verdicts.get(side)
+        if verdict is None:
+            verdict = _ask(side, self._rows)
+            if side.uses > 1 and self._kept_bytes < SHARED_VERDICTS_BYTES_MAX:
+                self._verdicts[side] = verdict
+                self._kept_bytes += len(self._rows)
+        return verdict
 
 
 class SomeRows(Rows):
@@ -148,20 +145,24 @@ class SomeRows(Rows):
         return [texts[number] for number in self._numbers.tolist()]
 
 
-def _ask(side: Side, rows: Rows) -> Answer:
-    ask = side.by_rows if len(rows) <= WHERE_SCALAR_ROWS_MAX else side.by_columns
-    outcome = ask(rows)
+def _ask(side: Side, rows: Rows) -> Verdict:
+    outcome = (side.by_rows if len(rows) <= WHERE_SCALAR_ROWS_MAX else side.by_columns)(rows)
     result = pc.fill_null(outcome.result, False) if outcome.result.null_count else outcome.result
-    return result.to_numpy(zero_copy_only=False), outcome
+    return Verdict(result.to_numpy(zero_copy_only=False), outcome.failed, outcome.why)
 
 
-def _all_of(answers: list[Answer]) -> Verdict:
-    """AND of the sides: a failure counts where no side is false."""
-    is_true = answers[0][0] if len(answers) == 1 else np.logical_and.reduce([mask for mask, _ in answers])
-    failing = [(outcome.failed, outcome.why) for _, outcome in answers if outcome.failed is not None]
-    if not failing:
+def _all_of(verdicts: list[Verdict]) -> Verdict:
+    """AND of the sides; it failed where it may be true, but for a side that failed."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    is_true: Mask = np.logical_and.reduce([verdict.is_true for verdict in verdicts])
+    if all(verdict.is_failed is None for verdict in verdicts):
         return Verdict(is_true, None, "")
-    result = reduce(pc.and_kleene, [outcome.result for _, outcome in answers])
-    is_undecided = pc.is_null(result).to_numpy(zero_copy_only=False)
-    is_failed = np.logical_or.reduce([failed for failed, _ in failing]) & is_undecided
-    return Verdict(is_true, is_failed if is_failed.any() else None, failing[0][1])
+    may_be_true: Mask = np.logical_and.reduce([_may_be_true(verdict) for verdict in verdicts])
+    is_failed = may_be_true & ~is_true
+    why = next(verdict.why for verdict in verdicts if verdict.is_failed is not None)
+    return Verdict(is_true, is_failed if is_failed.any() else None, why)
+
+
+def _may_be_true(verdict: Verdict) -> Mask:
+    return verdict.is_true if verdict.is_failed is None else verdict.is_true | verdict.is_failed

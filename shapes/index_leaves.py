@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shapes.index_conditions import Condition, Integers, Verdict
+from shapes.index_conditions import Condition, Integers, Mask, Verdict
 
 Leaf: TypeAlias = dict[Condition | None, set[int]]
 
@@ -54,8 +54,6 @@ class Groups:
     shapes: list[set[int]] = field(default_factory=list)
     counts: list[Integers] = field(default_factory=list)
     rows: list[Integers] = field(default_factory=list)
-    failed: dict[int, str] = field(default_factory=dict)
-    """Shapes with a condition that could not be evaluated for some row, and why."""
 
     def add(self, shapes: list[set[int]], counts: Integers, rows: Integers) -> None:
         """Further groups: the rows of each stand one after the other."""
@@ -87,9 +85,20 @@ def ranges(starts: Integers, counts: Integers) -> Integers:
     return np.arange(int(counts.sum())) + np.repeat(starts - starts_of(counts), counts)
 
 
-def sift(reached: Iterable[Reached], ask: Callable[[Condition, Integers], Verdict]) -> Groups:
-    """Keep the rows that the conditions of their leaves let through. O(leaves reached), plus the conditions asked."""
-    groups = Groups()
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """What became of the rows at leaves, with their shapes; those that a condition rules out are in neither."""
+
+    wanted: Groups = field(default_factory=Groups)
+    failed: Groups = field(default_factory=Groups)
+    """Rows for which a condition could not be evaluated. Another branch of the clause may want them all the same."""
+    whys: list[str] = field(default_factory=list)
+    """For each group of those, the reason."""
+
+
+def sift(reached: Iterable[Reached], ask: Callable[[Condition, Integers], Verdict]) -> Sifted:
+    """Ask the conditions of the leaves. O(leaves reached), plus the conditions asked."""
+    sifted = Sifted()
     for at in reached:
         starts = starts_of(at.counts)
         users: dict[Condition | None, tuple[list[int], list[set[int]]]] = {}
@@ -107,24 +116,26 @@ def sift(reached: Iterable[Reached], ask: Callable[[Condition, Integers], Verdic
             else:
                 rows = at.rows[ranges(starts[numbers], counts)]
             if condition is None:
-                groups.add(sets, counts, rows)
-            else:
-                _ask(groups, sets, counts, rows, ask(condition, rows))
-    return groups
+                sifted.wanted.add(sets, counts, rows)
+                continue
+            verdict = ask(condition, rows)
+            _add_some(sifted.wanted, sets, counts, rows, verdict.is_true)
+            if verdict.is_failed is not None:
+                groups_count = _add_some(sifted.failed, sets, counts, rows, verdict.is_failed)
+                sifted.whys.extend([verdict.why] * groups_count)
+    return sifted
 
 
-def _ask(groups: Groups, sets: list[set[int]], counts: Integers, rows: Integers, verdict: Verdict) -> None:
-    """Of leaves that share a condition, the groups that are left."""
-    kept_rows = rows[verdict.is_true]
-    if len(sets) == 1 and verdict.is_failed is None:
-        if len(kept_rows):
-            groups.add(sets, np.array([len(kept_rows)]), kept_rows)
-        return
+def _add_some(groups: Groups, sets: list[set[int]], counts: Integers, rows: Integers, which: Mask) -> int:
+    """Of leaves and the rows at them, those that are flagged; how many groups it makes."""
+    some = rows[which]
+    if not len(some):
+        return 0
+    if len(sets) == 1:
+        groups.add(sets, np.array([len(some)]), some)
+        return 1
     owner = np.repeat(np.arange(len(counts)), counts)
-    if verdict.is_failed is not None:
-        for number in np.unique(owner[verdict.is_failed]).tolist():
-            groups.failed.update(dict.fromkeys(sets[number], verdict.why))
-    if len(kept_rows):
-        left = np.bincount(owner[verdict.is_true], minlength=len(counts))
-        kept = np.flatnonzero(left)
-        groups.add([sets[number] for number in kept.tolist()], left[kept], kept_rows)
+    left = np.bincount(owner[which], minlength=len(counts))
+    kept = np.flatnonzero(left)
+    groups.add([sets[number] for number in kept.tolist()], left[kept], some)
+    return len(kept)

@@ -15,7 +15,7 @@ from shapes.index_conditions import Condition, Conditions, Integers
 from shapes.index_elements import ElementIndex
 from shapes.index_equality import EqualityIndex
 from shapes.index_keys import KeyedColumn
-from shapes.index_leaves import Groups, Leaf, Reached, put, sift, take_out
+from shapes.index_leaves import Leaf, Reached, Sifted, put, sift, take_out
 from shapes.where.tree import Expr
 
 Kind: TypeAlias = KeyedColumn | frozenset[KeyedColumn]
@@ -104,7 +104,7 @@ class TableIndex:
             self._conditions.release(condition)
         self._conditional.discard(shape)
 
-    def match(self, batch: BatchColumns) -> Groups:
+    def match(self, batch: BatchColumns) -> Sifted:
         """Which shapes want which rows."""
         reached = [index.reach(batch) for index in self._indexes.values()]
         return sift(filter(None, reached), batch.ask)

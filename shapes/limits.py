@@ -37,6 +37,9 @@ Beyond, the columns with the most values are asked of the rows found instead. A 
 CLAUSE_BRANCHES_MAX: Final = 64
 """Sides of an OR that are looked up one by one; with more of them, asking every row costs as much."""
 
+SHARED_VERDICTS_BYTES_MAX: Final = 32 * 1024 * 1024
+"""What conditions said of a batch, kept for other clauses that have them too: 2,000 conditions on a full fragment."""
+
 JOINED_SECONDS_MAX: Final = 30.0
 """A shape that has joined the stream and is not born yet holds G; after so long it leaves, waits, and joins again."""
 

@@ -58,6 +58,12 @@ class Partitions:
                 if not self._roots_of_leaf[leaf]:
                     del self._roots_of_leaf[leaf]
 
+    def leaves_of(self, root: int) -> set[int] | None:
+        """The leaves that count for a root; None if nobody follows it."""
+        if root not in self._roots:
+            return None
+        return {leaf for leaf, roots in self._roots_of_leaf.items() if root in roots}
+
     def roots_of(self, leaf: int) -> tuple[int, ...]:
         """The roots that a leaf's changes count for."""
         return tuple(self._roots_of_leaf.get(leaf, ()))

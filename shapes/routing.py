@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from shapes.index_columns import BatchColumns
 from shapes.index_conditions import Integers
+from shapes.index_leaves import Sifted
 from shapes.index_table import TableIndex
 from shapes.where.tree import Expr
 
@@ -80,18 +81,33 @@ class Router:
         index = self._tables.get(table)
         if index is None or not len(rows):
             return Matches(np.empty(0, np.int64), np.empty(0, np.int64), {})
-        groups = index.match(BatchColumns(rows))
-        shapes, numbers = groups.pairs()
-        if groups.failed:
-            kept = ~np.isin(shapes, np.fromiter(groups.failed, np.int64))
+        sifted = index.match(BatchColumns(rows))
+        wanted = _sorted(_numbered(*sifted.wanted.pairs(), len(rows)))
+        failed = _failed(sifted, wanted, len(rows)) if sifted.whys else {}
+        shapes, numbers = np.divmod(wanted, len(rows))
+        if failed:
+            kept = ~np.isin(shapes, list(failed))
             shapes, numbers = shapes[kept], numbers[kept]
-        return Matches(*_sorted(shapes, numbers, len(rows)), groups.failed)
+        return Matches(shapes, numbers, failed)
 
 
-def _sorted(shapes: Integers, rows: Integers, rows_count: int) -> tuple[Integers, Integers]:
-    """By shape, then by row. A shape whose clause has several branches may have been reached by more than one."""
-    pairs = shapes * rows_count + rows
+def _numbered(shapes: Integers, rows: Integers, rows_count: int) -> Integers:
+    """A number for each pair, in the order of shape and row."""
+    return shapes * rows_count + rows
+
+
+def _sorted(pairs: Integers) -> Integers:
+    """Ascending, each once: a shape whose clause has several branches may have been reached by more than one."""
     pairs.sort(kind="stable")  # of several sorted runs, as groups are: cheap where the shapes are few and the rows many
-    if len(pairs):
-        pairs = pairs[np.concatenate(([True], pairs[1:] != pairs[:-1]))]
-    return np.divmod(pairs, rows_count)
+    return pairs[np.concatenate(([True], pairs[1:] != pairs[:-1]))] if len(pairs) else pairs
+
+
+def _failed(sifted: Sifted, wanted: Integers, rows_count: int) -> dict[int, str]:
+    """Shapes with a branch that failed for a row that no other branch wants: TRUE OR an error is TRUE."""
+    shapes, rows = sifted.failed.pairs()
+    undecided = set(shapes[~np.isin(_numbered(shapes, rows, rows_count), wanted)].tolist())
+    found: dict[int, str] = {}
+    for group, why in zip(sifted.failed.shapes, sifted.whys, strict=True):
+        for shape in group & undecided:
+            found.setdefault(shape, why)
+    return found

@@ -9,7 +9,7 @@ import pyarrow as pa
 from storage.errors import InvalidRows, WentBackwards
 from storage.limits import ROW_BYTES_MAX
 from storage.offset import LogOffset
-from storage.rows import KIND, OP, TX, Integers, are_ordered, check_kinds, check_schema, rises
+from storage.rows import KIND, Integers, are_ordered, check_kinds, check_schema, column, rises
 from storage.share import Source
 
 
@@ -62,11 +62,11 @@ def _checked(rows: pa.RecordBatch | pa.Table) -> Source:
     check_schema(batch.schema)
     if not batch.num_rows:
         raise InvalidRows("there are no rows; a transaction without rows needs no append")
-    kind = batch.column(KIND)
-    if kind.null_count or batch.column(TX).null_count or batch.column(OP).null_count:
-        raise InvalidRows("a row has no offset or no kind")
-    check_kinds(kind.to_numpy())
-    source = Source(batch)
+    try:
+        source, kind = Source(batch), column(batch, KIND)
+    except pa.ArrowInvalid:  # without a copy, numbers with NULLs among them are no array
+        raise InvalidRows("a row has no offset or no kind") from None
+    check_kinds(kind)
     if source.size > ROW_BYTES_MAX:
         _check_row_sizes(source)
     return source

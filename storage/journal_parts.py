@@ -4,6 +4,7 @@ Only the rows asked for stay in memory. A part has those of thousands of logs, a
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from storage.journal_block import part_of_share
 from storage.parts import decode_batches
 from storage.scan import read_part
 
-Found = pa.RecordBatch | OSError | StorageError
+Found: TypeAlias = pa.RecordBatch | OSError | StorageError
 """A share's rows, or why they cannot be had, which is its log's fault and no other's."""
 
 

@@ -28,7 +28,7 @@ where the offsets of a column end. At least one row, so a block holds less than 
 
 FLUSH_GATHER_BYTES_MAX: Final = 8 * MIB
 """Rows that a flush copies together for the logs' own segments at a time, with one pass over each batch and each part
-of the journal: more logs at a time need fewer passes; the copies, about twice this, come on top of the buffer's budget."""
+of the journal: more logs at a time need fewer passes; the copies, about twice this, come on top of the buffer."""
 
 FLUSH_WAIT_SECONDS_MAX: Final = 60.0
 """The longest that anybody waits for the flush in flight: a sync that takes longer hangs, and whoever waits says so."""

@@ -8,6 +8,7 @@ Invariants:
 """
 
 import contextlib
+import errno
 from dataclasses import dataclass
 
 from storage.disk import Disk
@@ -25,22 +26,25 @@ class Repair:
     """A sync of the file failed, or may have: its beginning goes to another one, which takes its name."""
 
     def run(self, disk: Disk) -> None:
-        """Cut and sync; a file with nothing synced is removed."""
+        """Copy what stays; a file with nothing synced is removed."""
         if not self.size:
             if disk.exists(self.path):
                 disk.remove(self.path)
             self._sync_name(disk)
-        elif self.must_copy or not self._cut(disk):
-            self._copy(disk)
-
-    def _cut(self, disk: Disk) -> bool:
-        disk.truncate(self.path, self.size)
+            return
         try:
-            disk.sync(self.path)
-        except OSError:
-            self.must_copy = True
-            return False
-        return True
+            self._copy(disk)
+        except OSError as error:
+            if self.must_copy or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._cut(disk)
+
+    def _cut(self, disk: Disk) -> None:
+        """For want of room. If the sync fails, and the process then dies, nobody can tell: so only then."""
+        disk.truncate(self.path, self.size)
+        self.must_copy = True
+        disk.sync(self.path)
+        self.must_copy = False
 
     def _copy(self, disk: Disk) -> None:
         temporary = self.path + TEMPORARY_SUFFIX

@@ -97,7 +97,7 @@ def _check_columns(schema: pa.Schema) -> None:
                 raise InvalidRows(f"values are text, and {field.name!r} is {field.type}")
 
 
-def check_kinds(kind: npt.NDArray[np.uint8]) -> None:
+def check_kinds(kind: npt.NDArray[np.unsignedinteger]) -> None:
     """Raise `InvalidRows` for a number that is no `Kind`."""
     if unknown := kind.tobytes().translate(None, _KINDS):
         raise InvalidRows(f"a row is of kind {unknown[0]}; kinds are {min(Kind)} to {max(Kind)}")

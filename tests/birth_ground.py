@@ -260,6 +260,8 @@ class Process:
         connection = await connect_sql(self.conninfo, "look")
         self.streamed = Streamed(await look_at_all_running(connection))
         await connection.close()
+        for recorded in self.catalog.state.living():
+            await self.restore(recorded)  # before the stream goes on
         self.pump = asyncio.ensure_future(self.run())
         return self
 
@@ -281,17 +283,15 @@ class Process:
         self.shapes.append(made)
         return made
 
-    async def restore(self, table: str) -> Shape:
-        """The shape of an earlier process goes on, before the stream does: call it at once."""
-        made = self.shape(table)
-        (recorded,) = [one for one in self.catalog.state.living() if one.definition["table"] == table]
+    async def restore(self, recorded: Recorded) -> None:
+        """A shape of an earlier process goes on."""
+        made = self.shape(recorded.definition["table"])
         made.handle, made.log, made.snapshot, made.is_fed = recorded.handle, recorded.log, recorded.snapshot, True
         connection = await connect_sql(self.conninfo, "restore")
-        (row,) = await (await connection.execute("SELECT %s::regclass::oid::int8 AS oid", [table])).fetchall()
+        (row,) = await (await connection.execute("SELECT %s::regclass::oid::int8 AS oid", [made.table])).fetchall()
         made.key, columns = await read_columns(connection, row["oid"])
         await connection.close()
-        made.selection = Selection(row["oid"], "public", table, columns)
-        return made
+        made.selection = Selection(row["oid"], "public", made.table, columns)
 
     async def run(self) -> None:
         while True:

@@ -22,6 +22,7 @@ from cdc.source.errors import (
     NotPublished,
     ServerUnfit,
     SlotBusy,
+    SlotExists,
     SlotLost,
     StandbyServer,
     StreamRefused,
@@ -202,14 +203,18 @@ async def _start(
         )
     if isinstance(verdict, Fresh) and verdict.slot is None:
         claim.made_slot = True
-        start = await create_slot(
-            control,
-            replication,
-            settings.slot,
-            temporary=settings.temporary,
-            waiting=lambda holders: waiting("transactions that are older than the slot", holders),
-            seconds_max=settings.slot_creation_seconds,
-        )
+        try:
+            start = await create_slot(
+                control,
+                replication,
+                settings.slot,
+                temporary=settings.temporary,
+                waiting=lambda holders: waiting("transactions that are older than the slot", holders),
+                seconds_max=settings.slot_creation_seconds,
+            )
+        except SlotExists:
+            claim.made_slot = False  # somebody else was faster
+            raise
         state = replace(state, slot=await read_slot(control, settings.slot))
         flushed = start
     elif isinstance(verdict, Fresh):

@@ -29,8 +29,6 @@ from shapes.where.values.value import Invalid
 DECIMAL: Final = pa.decimal256(76, 38)
 _DAYS_BETWEEN_EPOCHS: Final = -datetimes.days_of(1970, 1, 1)  # Arrow counts from there
 _STRINGS: Final = frozenset({"text", "varchar", "name"})
-_UTC_SUFFIX: Final = "+00"
-_TIMESTAMP_CHARACTERS_MAX: Final = 26
 
 
 def native_type(kind: Type) -> pa.DataType | None:
@@ -94,10 +92,10 @@ def _decimals(texts: pa.StringArray) -> pa.Array:
 
 
 def _bools(texts: pa.StringArray) -> pa.Array:
-    first = pc.utf8_slice_codeunits(texts, 0, 1)
-    is_true = pc.equal(first, "t")
-    if not pc.all(pc.or_(is_true, pc.equal(first, "f"))).as_py():
-        raise pa.ArrowInvalid("not all are t or f")
+    # A stream says t and f, a cast to text true and false.
+    is_true = pc.or_(pc.equal(texts, "t"), pc.equal(texts, "true"))
+    if not pc.all(pc.or_(is_true, pc.or_(pc.equal(texts, "f"), pc.equal(texts, "false")))).as_py():
+        raise pa.ArrowInvalid("a text is no truth value")
     return is_true
 
 
@@ -111,40 +109,37 @@ def _unpadded(texts: pa.StringArray) -> pa.Array:
 
 def _dates(texts: pa.StringArray) -> pa.Array:
     def usual(some: pa.StringArray) -> pa.Array:
-        return pc.add(pc.cast(pc.cast(some, pa.date32()), pa.int32()).cast(pa.int64()), -_DAYS_BETWEEN_EPOCHS)
+        return pc.subtract(pc.cast(pc.cast(pc.cast(some, pa.date32()), pa.int32()), pa.int64()), _DAYS_BETWEEN_EPOCHS)
 
-    return _read(texts, pc.equal(pc.binary_length(texts), 10), usual, "date")
+    return _usual_or_odd(texts, usual, r"^\d{4}-\d\d-\d\d$", "date")
 
 
-def _timestamps(texts: pa.StringArray, kind: str = "timestamp") -> pa.Array:
-    # Four digits of the year, and no era behind: what Arrow reads.
-    short = pc.less_equal(pc.binary_length(texts), _TIMESTAMP_CHARACTERS_MAX)
-    is_usual = pc.and_(short, pc.match_substring_regex(texts, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?$"))
-
-    def usual(some: pa.StringArray) -> pa.Array:
-        return pc.add(pc.cast(pc.cast(some, pa.timestamp("us")), pa.int64()), -_DAYS_BETWEEN_EPOCHS * DAY)
-
-    return _read(texts, is_usual, usual, kind)
+def _timestamps(texts: pa.StringArray) -> pa.Array:
+    return _instants(texts, pa.timestamp("us"), "$", "timestamp")
 
 
 def _zoned_timestamps(texts: pa.StringArray) -> pa.Array:
-    is_utc = pc.ends_with(texts, _UTC_SUFFIX)  # not so: infinities, and what has BC at its end
-    bare = pc.if_else(is_utc, pc.utf8_slice_codeunits(texts, 0, -len(_UTC_SUFFIX)), texts)
-    return _timestamps(bare, "timestamptz")
+    return _instants(texts, pa.timestamp("us", "UTC"), r"\+00$", "timestamptz")
 
 
-def _read(
-    texts: pa.StringArray, is_usual: pa.BooleanArray, usual: Callable[[pa.StringArray], pa.Array], kind: str
-) -> pa.Array:
-    """The usual texts by a kernel, the others by their distinct values."""
-    if pc.all(is_usual).as_py():  # NULLs do not count
+def _instants(texts: pa.StringArray, arrow: pa.DataType, end: str, kind: str) -> pa.Array:
+    def usual(some: pa.StringArray) -> pa.Array:
+        return pc.subtract(pc.cast(pc.cast(some, arrow), pa.int64()), _DAYS_BETWEEN_EPOCHS * DAY)
+
+    return _usual_or_odd(texts, usual, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?" + end, kind)
+
+
+def _usual_or_odd(texts: pa.StringArray, usual: Callable[[pa.StringArray], pa.Array], form: str, kind: str) -> pa.Array:
+    """All by a kernel; where that fails, those of the usual form by it, the infinite and the ancient by distinct value."""
+    try:
         return usual(texts)
-    is_odd = pc.fill_null(pc.invert(is_usual), False)
+    except pa.ArrowInvalid:
+        is_odd = pc.fill_null(pc.invert(pc.match_substring_regex(texts, form)), False)
     values = usual(pc.if_else(is_odd, None, texts))
     encoded = texts.filter(is_odd).dictionary_encode()
     read = reader(BY_NAME[kind])
     try:
-        distinct = [None if text is None else read(text) for text in encoded.dictionary.to_pylist()]
+        distinct = [read(text) for text in encoded.dictionary.to_pylist()]
     except Invalid as error:
         raise pa.ArrowInvalid(str(error)) from None
     return pc.replace_with_mask(values, is_odd, pa.array(distinct, pa.int64()).take(encoded.indices))

@@ -2,10 +2,13 @@
 
 import asyncio
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 import pytest
 
+from cdc.source.errors import SlotLost
+from shapes.reconciliation import reconcile
 from shapes.registry import REMOVED
 from storage.catalog_records import Life
 from storage.flush_control import FlushOptions
@@ -169,3 +172,106 @@ async def test_a_shape_is_born_while_others_write(database: Database, tmp_path: 
         for number, entry in enumerate(born, 1):
             expected = [row for row in loop.table(ALL) if int(str(row[2])) < number]
             assert loop.rows(entry) == expected
+
+
+PARTED = (
+    "CREATE TABLE parted (id int, at date, v text, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)",
+    "CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM ('2025-01-01') TO ('2025-02-01')",
+    "CREATE TABLE parted_2 (v text, at date NOT NULL, id int NOT NULL, PRIMARY KEY (id, at))",
+    "ALTER TABLE parted ATTACH PARTITION parted_2 FOR VALUES FROM ('2025-02-01') TO ('2025-03-01')",
+    "INSERT INTO parted SELECT g, date '2025-01-01' + g % 50, 'v' || g FROM generate_series(1, 300) g",
+)
+PARTED_ROWS = "SELECT id, at, v FROM parted"
+
+
+async def test_a_partitioned_table_is_followed_through_its_leaves(database: Database, tmp_path: Path) -> None:
+    database.execute(*PARTED)
+    async with looping(database, tmp_path) as loop:
+        root = await loop.add("parted", "root")
+        leaf = await loop.add("parted_2", "leaf")
+        database.execute(
+            "UPDATE parted SET v = v || '!' WHERE id % 3 = 0",
+            "UPDATE parted SET at = at + 31 WHERE id < 20 AND at < '2025-01-20'",  # from one leaf to another
+            "DELETE FROM parted WHERE id % 7 = 0",
+        )
+        await loop.caught_up()
+        assert loop.rows(root) == loop.table(PARTED_ROWS)
+        assert loop.rows(leaf) == loop.table("SELECT v, at, id FROM parted_2")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "TRUNCATE parted_1",
+        "ALTER TABLE parted DETACH PARTITION parted_1",
+        "CREATE TABLE parted_3 PARTITION OF parted FOR VALUES FROM ('2025-03-01') TO ('2025-04-01')",
+    ],
+)
+async def test_a_root_begins_anew_when_its_partitions_are_others(
+    database: Database, tmp_path: Path, change: LiteralString
+) -> None:
+    database.execute(*PARTED)
+    async with looping(database, tmp_path) as loop:
+        first = await loop.add("parted", "root")
+        database.execute(change)
+        house, registry = loop.app.house, loop.app.house.registry
+
+        def is_succeeded() -> bool:
+            entry = registry.named("root")
+            return entry is not None and entry.handle != first.handle and entry.shape.life is Life.READY
+
+        async with house.control() as connection:
+            await reconcile(house, connection)
+        await eventually(is_succeeded, "a successor")
+        database.execute("INSERT INTO parted SELECT 1000 + g, date '2025-02-03', 'new' FROM generate_series(1, 9) g")
+        await loop.caught_up()
+        assert loop.rows(loop.living("root")) == loop.table(PARTED_ROWS)
+
+
+async def test_a_publication_that_somebody_altered_ends_the_shapes_of_that_table(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute(ITEMS, "CREATE TABLE other (id int PRIMARY KEY)", FILL)
+    async with looping(database, tmp_path) as loop:
+        items, other = await loop.add("items", "items"), await loop.add("other", "other")
+    database.execute(
+        "ALTER PUBLICATION shapelog DROP TABLE items",
+        "INSERT INTO items VALUES (999, 'unseen', 3)",
+        "ALTER PUBLICATION shapelog ADD TABLE items",
+    )
+    async with looping(database, tmp_path) as loop:
+        registry = loop.app.house.registry
+
+        def is_succeeded() -> bool:
+            entry = registry.named("items")
+            return entry is not None and entry.handle != items.handle and entry.shape.life is Life.READY
+
+        await eventually(is_succeeded, "a successor")
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+        assert loop.living("other").handle == other.handle
+
+
+async def test_a_dropped_table_ends_its_shapes(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS, FILL)
+    async with looping(database, tmp_path) as loop:
+        entry = await loop.add("items")
+        database.execute("DROP TABLE items")
+        async with loop.app.house.control() as connection:
+            await reconcile(loop.app.house, connection)
+        ended = loop.app.house.registry.find(entry.handle)
+        assert ended is not None
+        assert ended.shape.reason == "table_gone"
+        await loop.caught_up()
+
+
+async def test_another_slot_of_the_same_name_gives_everybody_new_handles(database: Database, tmp_path: Path) -> None:
+    """A2: what the old slot would have sent is not in the new one."""
+    database.execute(ITEMS, FILL)
+    async with looping(database, tmp_path) as loop:
+        first = await loop.add("items", "items")
+        await loop.caught_up()
+    database.execute("SELECT pg_drop_replication_slot('shapelog')")
+    with pytest.raises(SlotLost):
+        async with looping(database, tmp_path) as loop:
+            await asyncio.Event().wait()
+    assert first.handle

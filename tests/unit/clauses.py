@@ -81,10 +81,11 @@ def _of_arrays(name: str) -> st.SearchStrategy[str]:
 
 
 OTHERS = ["f", "NOT f", "f IS FALSE", "s IS NULL", "v LIKE 'x%'", "a::int8 = 1", "a = 1.5", "b::numeric = 1.0", "a = b"]
+FAILING = ["1 / a > 0", "2 / b >= 1"]
 SIDES = st.one_of(
     st.sampled_from(SCALARS).flatmap(_of_scalars),
     st.sampled_from([*ELEMENTS]).flatmap(_of_arrays),
-    st.sampled_from(OTHERS),
+    st.sampled_from(OTHERS + FAILING),
 )
 CLAUSES: st.SearchStrategy[str] = st.recursive(
     SIDES,
@@ -109,10 +110,16 @@ def struct_of(rows: Sequence[Row]) -> pa.StructArray:
     return pa.StructArray.from_arrays(columns, [*TYPES])
 
 
-def evaluate(where: Expr, one: Row) -> bool | None:
-    """The plain meaning of a clause for one row; None for NULL, and where it has none."""
+FAILED = "failed"
+
+
+def evaluate(where: Expr, one: Row) -> bool | str | None:
+    """The plain meaning of a clause for one row; None for NULL.
+
+    NULL AND an error has failed here, as in Postgres. Routing may say that the row does not match, which is as true.
+    """
     try:
         value: bool | None = compile_scalar(where, list(one))(list(one.values()))
     except Invalid:
-        return None
+        return FAILED
     return value

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -14,10 +15,10 @@ from storage import layout
 from storage.errors import LogPoisoned, Misuse
 from storage.faulty_disk import Fault, Rule
 from storage.limits import SECTOR_BYTES
-from storage.memory_disk import Crashed, MemoryDisk, luckiest, strictest
+from storage.memory_disk import Crashed, MemoryDisk, in_runs, luckiest, strictest
 from storage.offset import SNAPSHOT_END
 from storage.store import StoreOptions
-from tests.crash.scenarios import BY_SIZE, SHORT_JOURNAL, TO_JOURNAL, TO_SEGMENTS
+from tests.crash.scenarios import BIG, BY_SIZE, SHORT_JOURNAL, TO_JOURNAL, TO_SEGMENTS
 from tests.model import LogModel
 from tests.world import World, copy_of, small_options
 
@@ -220,6 +221,41 @@ def test_a_failed_cut_is_not_made_up_for_by_the_next_process(options: StoreOptio
                 survivor = world.crashed(world.memory.crash_image(image)).open()
                 survivor.look()
                 survivor.finish()
+
+
+@pytest.mark.parametrize("path", ["*.segment", "*.journal"])
+def test_what_a_failed_write_left_does_not_come_back_with_the_power(path: str) -> None:
+    # It was cut off, the sync of the cut failed, and the process was killed before it could do more: the next one
+    # found a file that looked sound.
+    options = TO_SEGMENTS if path == "*.segment" else TO_JOURNAL
+    world = World(MemoryDisk(), options).open()
+    a = world.create()
+    send_large(world, a)
+    world.break_(
+        Rule("append", Fault(errno.EIO, happens=True), path),
+        Rule("sync", Fault(errno.EIO), path),
+        Rule("create", Fault(errno.EIO), "*.tmp", calls=None),
+    )
+    send_large(world, a)
+    world.tick(2)
+    world.flush_all()
+    world = world.killed()
+    world.options = TO_SEGMENTS
+    world.open().look()
+    send_large(world, a)
+    send_large(world, a)
+    for seed in range(40):
+        survivor = world.crashed(world.memory.crash_image(in_runs(Random(seed).randrange))).open()
+        survivor.look()
+        survivor.check()
+        survivor.finish()
+
+
+def send_large(world: World, log: int) -> None:
+    world.stream.add({log}, {log}, text_bytes=BIG)
+    world.send_all()
+    world.flush_all()
+    world.confirm()
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,9 @@ The threads here wait for events, with a bound that is only met by a hang.
 import logging
 import sys
 import threading
+from bisect import insort
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -221,3 +223,33 @@ def test_two_who_advance_never_lower_the_value() -> None:
         list(pool.map(advance, (1, 2)))
     assert lowest == []
     assert watermark.value == 3_999
+
+
+def test_a_wait_ends_though_the_callback_before_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.watermark.WAIT_SECONDS_MAX", 0.01)
+    watermark = Watermark(0)
+    is_blocked, goes_on = threading.Event(), threading.Event()
+
+    def block(_: int | None) -> None:
+        is_blocked.set()
+        goes_on.wait(PATIENCE_SECONDS)
+
+    watermark.subscribe(0, block)
+    found: list[int | None] = []
+    waits = threading.Thread(target=lambda: found.append(watermark.wait_above(1, 0.01)))
+    subscribed = threading.Event()
+    def insort_and_tell(*arguments: Any, **named: Any) -> None:
+        insort(*arguments, **named)
+        subscribed.set()
+
+    monkeypatch.setattr("storage.watermark.insort", insort_and_tell)
+    waits.start()
+    assert subscribed.wait(PATIENCE_SECONDS)
+    advances = threading.Thread(target=lambda: watermark.advance(2))
+    advances.start()
+    assert is_blocked.wait(PATIENCE_SECONDS)
+    waits.join(PATIENCE_SECONDS)
+    assert not waits.is_alive()
+    assert found == [None]
+    goes_on.set()
+    advances.join(PATIENCE_SECONDS)
