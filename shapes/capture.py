@@ -144,6 +144,7 @@ class Capture:
                 await restore(house, connection)
         await self._judge(connected)
         house.collector.resume(connected.start)
+        house.wal_end_at_connect = connected.wal_end
         house.is_streaming = True
 
     async def _drop_open(self) -> None:

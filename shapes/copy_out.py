@@ -18,7 +18,7 @@ import psycopg
 from psycopg import pq
 
 from cdc.source.connections import Connection
-from cdc.source.copy_both import _is_encrypted
+from cdc.source.copy_both import Framing, _is_encrypted
 from cdc.source.errors import ProtocolError, StreamEnded
 from cdc.source.framing import HEAD_BYTES, Message
 from cdc.source.limits import BATCH_BYTES, LIBPQ_PIECE_BYTES, MESSAGE_BYTES_MAX
@@ -44,10 +44,10 @@ class CopyOut:
         self._socket = connected
 
     @classmethod
-    async def start(cls, connection: Connection, statement: str) -> Self:
+    async def start(cls, connection: Connection, statement: str, framing: Framing = Framing.AUTO) -> Self:
         """Send the statement; what the server makes of it comes with the first batch."""
         pgconn = connection.pgconn
-        is_plain = not await _is_encrypted(connection)
+        is_plain = framing is Framing.PLAIN or (framing is Framing.AUTO and not await _is_encrypted(connection))
         connected = socket.socket(fileno=os.dup(pgconn.socket))
         try:
             if is_plain:

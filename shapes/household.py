@@ -32,6 +32,8 @@ class Household:
     chunk_bytes: int = CHUNK_WIRE_BYTES
     is_streaming: bool = False
     """There was a connection, and what was known before it has been restored."""
+    wal_end_at_connect: int = 0
+    """Where the server's WAL ended when we connected last: past it, the stream has caught up."""
     turn: asyncio.Condition = field(default_factory=asyncio.Condition)
     """Held while the stream or somebody else changes what the collector does; told after each event."""
 

@@ -8,8 +8,8 @@ from shapes.where.types import Collation, ColumnType
 COLUMNS = {
     "i2": "int2", "i4": "int4", "j4": "int4", "i8": "int8", "f4": "float4", "f8": "float8", "n": "numeric", "t": "text",
     "u": "text", "v": "varchar(12)", "c": "char(5)", "na": "name", "id": "uuid", "bo": "bool", "d": "date",
-    "ti": "time", "ts": "timestamp", "tz": "timestamptz", "iv": "interval", "ai": "int4[]", "an": "numeric[]", "at": "text[]",
-    "mood": "mood", "js": "json", "weird \"Name'": "int4",
+    "ti": "time", "ts": "timestamp", "tz": "timestamptz", "iv": "interval", "ai": "int4[]", "an": "numeric[]",
+    "at": "text[]", "mood": "mood", "js": "json", "weird \"Name'": "int4",
 }  # fmt: skip
 OIDS = {
     "int2": 21, "int4": 23, "int8": 20, "float4": 700, "float8": 701, "numeric": 1700, "text": 25, "varchar(12)": 1043,

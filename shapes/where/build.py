@@ -167,9 +167,17 @@ class Builder:
             self._check_pattern(args[1].value, position)
         if is_strict(found.name, found.args) and any(isinstance(arg, Constant) and arg.value is None for arg in args):
             return Constant(None, found.result)
-        if found.name == "timezone" and not isinstance(args[0], Constant):
-            raise refused("a time zone must be a constant", position)
+        if found.name == "timezone":
+            self._check_zone(found, args[0], position)
         return fold(call, position)
+
+    def _check_zone(self, found: Signature, zone: Expr, position: int) -> None:
+        if not isinstance(zone, Constant):
+            raise refused("a time zone must be a constant", position)
+        try:
+            found.run(zone.value, 0)
+        except Invalid as error:
+            raise refused(str(error), position) from None
 
     def _check_pattern(self, pattern: str, position: int) -> None:
         """Postgres would say so at the first row that gets so far."""

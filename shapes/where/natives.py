@@ -92,11 +92,11 @@ def _decimals(texts: pa.StringArray) -> pa.Array:
 
 
 def _bools(texts: pa.StringArray) -> pa.Array:
-    # A stream says t and f, a cast to text true and false.
-    is_true = pc.or_(pc.equal(texts, "t"), pc.equal(texts, "true"))
-    if not pc.all(pc.or_(is_true, pc.or_(pc.equal(texts, "f"), pc.equal(texts, "false")))).as_py():
-        raise pa.ArrowInvalid("a text is no truth value")
-    return is_true
+    for true, false in (("t", "f"), ("true", "false")):  # in a stream; of a cast to text
+        is_true = pc.equal(texts, true)
+        if pc.all(pc.or_(is_true, pc.equal(texts, false))).as_py():
+            return is_true
+    raise pa.ArrowInvalid("a text is no truth value")
 
 
 def _itself(texts: pa.StringArray) -> pa.Array:
@@ -130,7 +130,7 @@ def _instants(texts: pa.StringArray, arrow: pa.DataType, end: str, kind: str) ->
 
 
 def _usual_or_odd(texts: pa.StringArray, usual: Callable[[pa.StringArray], pa.Array], form: str, kind: str) -> pa.Array:
-    """All by a kernel; where that fails, those of the usual form by it, the infinite and the ancient by distinct value."""
+    """All by a kernel; where that fails, those of the usual form by it, and infinities and the like value by value."""
     try:
         return usual(texts)
     except pa.ArrowInvalid:

@@ -130,7 +130,8 @@ _WRITERS: Final[dict[type, Callable[..., str]]] = {
     AnyAll: _any_all,
     Coalesce: lambda node: f"COALESCE({_list(node.args, ', ')})",
     Extreme: _extreme,
-    MakeArray: lambda node: f"ARRAY[{_list(node.args, ', ')}]",
+    # With its type, or a cast behind it would be read as one of its elements.
+    MakeArray: lambda node: f"(ARRAY[{_list(node.args, ', ')}]::{_type(node.type)})",
     Subscript: _subscript,
     Slice: _slice,
     Collate: lambda node: f'({write_sql(node.arg)} COLLATE pg_catalog."C")',

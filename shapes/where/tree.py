@@ -113,7 +113,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class IsTruth:
-    """`arg IS TRUE` or `IS FALSE`, never NULL itself. (`IS UNKNOWN` is `IsNull`.)"""
+    """`arg IS TRUE` or `IS FALSE`, never NULL itself; `IS UNKNOWN` is `IsNull`."""
 
     arg: "Expr"
     truth: bool

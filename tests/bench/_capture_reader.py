@@ -8,16 +8,13 @@ import time
 from pathlib import Path
 
 from cdc.app import AppSettings, running
-
-
-LOOK_SECONDS = 0.002
+from tests.waiting import eventually
 
 
 async def capture(conninfo: str, data: Path, end: int) -> dict[str, float]:
     began, cpu_began = time.perf_counter(), time.process_time()
     async with running(AppSettings(conninfo, data)) as app:
-        while (latest := app.progress.history.latest) is None or latest.lsn < end:
-            await asyncio.sleep(LOOK_SECONDS)
+        await eventually(lambda: app.house.lineage.g[0] >= end, "the backlog to be confirmed", 3600)
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"seconds": seconds, "cpu": cpu, "peak": peak}

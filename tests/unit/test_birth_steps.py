@@ -36,7 +36,7 @@ def test_what_was_recorded_is_never_left_behind() -> None:
     assert NEXT[Step.RECORDING, Event.LOST] is Step.RETREATING
 
 
-@pytest.mark.parametrize(("step", "event"), sorted(NEXT), ids=lambda one: str(one))
+@pytest.mark.parametrize(("step", "event"), sorted(NEXT), ids=str)
 def test_whoever_stays_pauses(step: Step, event: Event) -> None:
     """Else a server that refuses at once would be asked without end."""
     pause = Patience().pause(step, event, 1)

@@ -5,7 +5,6 @@ The catalog's file is kept short, so that compactions happen all the time and ol
 
 import re
 from dataclasses import dataclass
-from itertools import count
 
 import pytest
 from hypothesis import strategies as st
@@ -231,6 +230,7 @@ class RegistryLife(RuleBasedStateMachine):
             for log, known in living.items()
             if known.name is None and known.life is Life.READY and not self.uses[log].readers
         )
+        assert set(self.registry._idleness._used) <= set(living), "what ended is not kept in memory"
         idle = [handle for at, _, handle in unread if self.now - at >= IDLE_SECONDS]
         assert self.registry.expired(self.now, IDLE_SECONDS) == idle
         for shapes_max in (0, 2, 100):
@@ -266,17 +266,29 @@ def test_handles_of_tombstones_count_too() -> None:
     disk = MemoryDisk()
     catalog = Catalog(disk, bytes_max=1)
     registry = Registry(catalog, lambda: 5_000_000, 0.0)
-    entry = registry.born(DEFINITIONS[0], SNAPSHOT, 0.0)
-    registry.ended(entry.handle, AT, EXPIRED)
-    for version in count(catalog.state.version):
-        catalog.forget_below(version)
-        if registry.find(entry.handle) is None:
-            break
-        other = registry.born(DEFINITIONS[1], SNAPSHOT, 0.0)
-        registry.ended(other.handle, AT, EXPIRED)
-    assert entry.handle in catalog.state.tombstones
+    earlier = [registry.born(DEFINITIONS[1], SNAPSHOT, 0.0).handle for _ in range(20)]
+    last = registry.born(DEFINITIONS[0], SNAPSHOT, 0.0).handle
+    for handle in (last, *earlier):
+        registry.ended(handle, AT, EXPIRED)
+        catalog.forget_below(catalog.state.version)
+    assert last in catalog.state.tombstones
+    assert all(number(handle) < number(last) for handle in catalog.state.shapes)
     again = Registry(Catalog(disk), lambda: 0, 0.0)
-    assert again.born(DEFINITIONS[0], SNAPSHOT, 0.0).handle > entry.handle
+    assert number(again.born(DEFINITIONS[0], SNAPSHOT, 0.0).handle) == number(last) + 1
+
+
+def number(handle: str) -> int:
+    return int(handle.partition("-")[2])
+
+
+def test_an_equal_shape_stands_in_for_one_without_a_successor() -> None:
+    registry = made()
+    first, other = (registry.born(definition, SNAPSHOT, 0.0) for definition in DEFINITIONS[:2])
+    registry.ended(first.handle, AT, EXPIRED)
+    assert registry.replacement(first.handle) is None
+    again = registry.born(DEFINITIONS[0], SNAPSHOT, 0.0)
+    assert registry.replacement(first.handle) == again
+    assert registry.replacement(other.handle) == other
 
 
 @pytest.mark.parametrize(("choose", "survived"), [(strictest, []), (luckiest, ["5000000"])])

@@ -1,7 +1,6 @@
 """Which transactions a snapshot has, against whole ids and sets of them, also where 32 bits turn over."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,8 +43,7 @@ def test_what_postgres_says_is_read_as_it_is(moment: tuple[Snapshot, list[int]])
     assert parse_snapshot(text, snapshot.birth) == snapshot
 
 
-@pytest.mark.parametrize("kind", [np.uint32, np.uint64])
-def test_nothing_is_asked_of_nothing(kind: "type[np.uint32 | np.uint64]") -> None:
+def test_nothing_is_asked_of_nothing() -> None:
     snapshot = Snapshot(10, 10, (), 5)
-    assert is_seen(snapshot, np.array([], kind)).tolist() == []
-    assert is_to_append(snapshot, np.array([], np.uint64), np.array([], kind)).tolist() == []
+    assert is_seen(snapshot, np.array([], np.uint32)).tolist() == []
+    assert is_to_append(snapshot, np.array([], np.uint64), np.array([], np.uint64)).tolist() == []

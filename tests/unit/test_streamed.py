@@ -1,4 +1,4 @@
-"""What a new shape's snapshot must have seen, against sets of whole ids, with a bound that is met and one that is not."""
+"""What a new shape's snapshot must have seen, against sets of whole ids; with a bound that is met, and without."""
 
 import numpy as np
 import pytest
@@ -97,7 +97,8 @@ def test_memory_is_bounded_and_a_look_frees_it(sizes: list[int]) -> None:
         streamed.add(np.arange(at, at + size, dtype=np.uint32))
         at += size
         assert len(streamed) <= 5000
-        assert streamed.is_look_due == (sum(sizes) > 0 and (len(streamed) >= 2500 or streamed.demand().upto is not None))
+        is_full = len(streamed) >= 2500 or streamed.demand().upto is not None
+        assert streamed.is_look_due == is_full
     streamed.forget_seen(Snapshot(at, at, (), 0))
     assert len(streamed) == 0
     assert streamed.demand().upto is None
