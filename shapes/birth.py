@@ -217,6 +217,7 @@ class Birth:
         return Event.DONE
 
     async def _look(self) -> Event:
+        await self._roll_back()
         await self._while_joined(self._take_snapshot())
         assert self._transaction is not None, "it was taken"
         unseen = self._ground.unseen(self._transaction.snapshot)
@@ -224,7 +225,7 @@ class Birth:
             self._holders = ()
             return Event.DONE
         await self._while_joined(self._show_holders(self._transaction.connection, unseen))
-        await self._roll_back()
+        await self._roll_back()  # an open snapshot would not see more, however long
         return Event.UNSEEN
 
     async def _leave(self) -> Event:
@@ -313,6 +314,8 @@ class Birth:
             for task in (doing, leaving):
                 task.cancel()
             await asyncio.wait({doing, leaving})
+            if not doing.cancelled():
+                doing.exception()  # known or outdone by now: nobody else will ask for it
 
     def _blame(self, fault: ShapeError | SourceError | StorageError) -> None:
         self._reason = fault.message

@@ -47,21 +47,32 @@ class CopyOut:
     async def start(cls, connection: Connection, statement: str, framing: Framing = Framing.AUTO) -> Self:
         """Send the statement; what the server makes of it comes with the first batch."""
         pgconn = connection.pgconn
-        is_plain = framing is Framing.PLAIN or (framing is Framing.AUTO and not await _is_encrypted(connection))
-        connected = socket.socket(fileno=os.dup(pgconn.socket))
+        try:
+            is_plain = framing is Framing.PLAIN or (framing is Framing.AUTO and not await _is_encrypted(connection))
+            connected = socket.socket(fileno=os.dup(pgconn.socket))
+        except (OSError, psycopg.Error) as error:
+            raise StreamEnded(f"the connection broke: {error}", sqlstate=None) from None
         try:
             if is_plain:
-                connected.setblocking(False)
-                body = statement.encode() + b"\0"
-                message = b"Q" + (len(body) + 4).to_bytes(4, "big") + body
-                await asyncio.get_running_loop().sock_sendall(connected, message)
-                return cls(_PlainCopy(connected, b"", MESSAGE_BYTES_MAX), HEAD_BYTES, connected)
+                return await cls._start_plain(connected, statement)
             pgconn.nonblocking = 0  # to send: a statement is far less than the buffer of an idle socket
             pgconn.send_query(statement.encode())
             return cls(_LibpqCopy(pgconn), 0, connected)
         except (OSError, psycopg.Error) as error:
             connected.close()
             raise StreamEnded(f"the connection broke: {error}", sqlstate=None) from None
+        except BaseException:
+            connected.close()
+            raise
+
+    @classmethod
+    async def _start_plain(cls, connected: socket.socket, statement: str) -> Self:
+        """As libpq is idle and has read everything, so its socket is ours until the copy has ended."""
+        connected.setblocking(False)
+        body = statement.encode() + b"\0"
+        message = b"Q" + (len(body) + 4).to_bytes(4, "big") + body
+        await asyncio.get_running_loop().sock_sendall(connected, message)
+        return cls(_PlainCopy(connected, b"", MESSAGE_BYTES_MAX), HEAD_BYTES, connected)
 
     async def batch(self) -> CopyBatch | None:
         """The next rows, valid until the next call; None when there are no more. Raises `StreamEnded`."""

@@ -107,10 +107,14 @@ def _nulls(region: Bytes, bounds: Bounds) -> Flags:
 def _unescaped(region: Bytes, bounds: Bounds, slashes: Integers) -> tuple[Bytes, Bounds]:
     """The bytes as they are meant, and where the cells are in them."""
     # In a run of backslashes every other one, from the first on, says that the byte behind it is meant otherwise.
-    order = np.arange(len(slashes))
-    is_first = np.concatenate(([True], np.diff(slashes) != 1))
-    in_run = order - np.maximum.accumulate(np.where(is_first, order, 0))
-    escapes = slashes[in_run % 2 == 0]
+    is_first = np.ones(len(slashes), np.bool_)
+    np.not_equal(slashes[1:] - slashes[:-1], 1, out=is_first[1:])
+    if is_first.all():
+        escapes = slashes
+    else:
+        order = np.arange(len(slashes))
+        in_run = order - np.maximum.accumulate(np.where(is_first, order, 0))
+        escapes = slashes[in_run % 2 == 0]
     data = region.copy()
     data[escapes + 1] = _ESCAPED[region[escapes + 1]]
     kept = np.ones(len(region), np.bool_)

@@ -90,4 +90,4 @@ WHERE_PREDICATES_KEPT: Final = 1024
 """Clauses that are kept ready to be asked: some kilobytes each; others are made ready again."""
 
 BIRTHS_AT_ONCE: Final = 4
-"""Snapshots that are copied at a time: each keeps a connection and an old snapshot on the server, and shares our disk."""
+"""Snapshots that are copied at a time: each keeps a connection and an old snapshot on the server, and uses our disk."""

@@ -118,7 +118,7 @@ class Registry:
         return [Entry(shape, _definition(shape)) for shape in ended]
 
     def is_over(self, log: int) -> bool:
-        """Whether nobody needs the log's files: it ended, and was never complete, or no successor still has to be.
+        """Whether nobody needs the log's files: it ended, and its name does not wait for another log to be complete.
 
         What the catalog has forgotten is over, since nobody asks any more for what was listed then.
         """
@@ -126,13 +126,15 @@ class Registry:
         shape = state.newest_of(log)
         if shape is None:
             return log < state.next_log  # else it is not this catalog's
-        if shape.life is Life.ENDED and shape.listed_from is None:
+        if shape.life is not Life.ENDED:
+            return False
+        if shape.name is None or shape.listed_from is None or shape.reason == REMOVED:
             return True
-        while shape is not None and (shape.listed_from is None or shape.log == log):
-            if shape.life is not Life.ENDED or self._is_awaiting(shape):
-                return False
-            shape = state.shapes.get(shape.successor or "")
-        return True
+        # By name and not from successor to successor: the catalog forgets those that were never complete.
+        last = state.named(shape.name)
+        if last is None or (last.listed_from is not None and last.log != log):
+            return True
+        return last.life is Life.ENDED and last.reason == REMOVED
 
     def check_free(self, name: str, succeeds: str | None = None) -> None:
         """Raise for a name that no shape may have, or that another has; the shape to be succeeded may have it."""

@@ -130,7 +130,7 @@ def _clause(request: Request, table: Table, unsent: Collection[str]) -> Clause |
     try:
         clause = Clause.of(request.where, columns, {int(number): request.params[number] for number in numbers})
     except InvalidWhere as error:
-        raise DefinitionError(fields={"where": [error.message]}, hint=error.advice) from None
+        raise DefinitionError(fields={"where": [error.message]}) from None
     if generated := [name for name in clause.columns if name in unsent]:
         text = f"The following columns are generated and not sent, so no change can be tested: {', '.join(generated)}"
         raise DefinitionError(fields={"where": [text]})

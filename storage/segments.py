@@ -75,6 +75,7 @@ class Segment:
             found = Segment(self.name, self.path)
             found.add(scanned.refs)
             self.refs, self.ledger, self.size = found.refs, found.ledger, found.size
+            self.proven = found.size
             self.damage = scanned.damage
             if scanned.torn is not None:
                 self.damage = CorruptBlock(f"a closed segment ends in {scanned.torn}", path=self.path)

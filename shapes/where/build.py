@@ -11,6 +11,7 @@ from shapes.errors import InvalidWhere
 from shapes.where.coercion import common_type, is_explicit, is_implicit, read_constant
 from shapes.where.collations import collation_of, is_text
 from shapes.where.operators import COMPARISONS, EQUALITIES, LIKES, Signature
+from shapes.where.parse import is_sendable
 from shapes.where.polymorphic import is_strict, resolve_polymorphic
 from shapes.where.resolution import Ambiguous, resolve, resolve_operator
 from shapes.where.scalar import compile_scalar
@@ -65,7 +66,10 @@ class Builder:
         """`$n`."""
         if number not in self._parameters:
             raise refused(f"parameter ${number} was not provided", position)
-        return Unknown(self._parameters[number], position, number)
+        text = self._parameters[number]
+        if text is not None and not is_sendable(text):
+            raise refused(f"parameter ${number} is not Unicode text, or has a NUL character", position)
+        return Unknown(text, position, number)
 
     def coerce(self, operand: Operand, target: Type, position: int, typmod: int = -1) -> Expr:
         """The operand in a type that it becomes by itself."""

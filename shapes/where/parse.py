@@ -18,19 +18,21 @@ SyntaxNode: TypeAlias = Any
 
 def parse_clause(clause: str, bytes_max: int) -> SyntaxNode:
     """The expression that the clause is; `InvalidWhere` for anything else."""
-    try:
-        size = len(clause.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidWhere("the where clause is not Unicode text", position=error.start) from None
+    if not is_sendable(clause):
+        raise InvalidWhere("the where clause is not Unicode text, or has a NUL character")
+    size = len(clause.encode())
     if size > bytes_max:
         raise InvalidWhere(f"the where clause is bigger than maximum size: {size} bytes, at most {bytes_max}")
-    if "\0" in clause:
-        raise InvalidWhere("a where clause has no NUL character", position=clause.index("\0"))
     statement = _only_statement(clause)
     if statement.whereClause is None:
         raise InvalidWhere("syntax error at end of input", position=len(clause))
     _has_nothing_else(statement)
     return statement.whereClause
+
+
+def is_sendable(text: str) -> bool:
+    """Whether Postgres can have such a text at all."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def position_of(node: SyntaxNode) -> int:

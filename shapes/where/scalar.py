@@ -185,8 +185,11 @@ def _several(node: Coalesce | Extreme | MakeArray, args: list[Scalar]) -> Scalar
 
 def _subscript(array: Scalar, indices: list[Scalar]) -> Scalar:
     def subscript(row: Row) -> Value:
-        value, places = array(row), [index(row) for index in indices]
-        return None if value is None or None in places else arrays.element_at(value, places)
+        value = array(row)
+        if value is None:
+            return None  # without a look at the indices, which may fail
+        places = [index(row) for index in indices]
+        return None if None in places else arrays.element_at(value, places)
 
     return subscript
 
@@ -194,12 +197,14 @@ def _subscript(array: Scalar, indices: list[Scalar]) -> Scalar:
 def _slice(array: Scalar, bounds: Sequence[tuple[Scalar | None, ...]]) -> Scalar:
     def part(row: Row) -> Value:
         value = array(row)
+        if value is None:
+            return None
         ends: list[Value] = [tuple(None if end is None else end(row) for end in pair) for pair in bounds]
         is_null = any(
             end is not None and found is None
             for pair, values in zip(bounds, ends, strict=True)
             for end, found in zip(pair, values, strict=True)
         )
-        return None if value is None or is_null else arrays.slice_of(value, ends)
+        return None if is_null else arrays.slice_of(value, ends)
 
     return part

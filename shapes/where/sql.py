@@ -37,7 +37,7 @@ def write_sql(node: Expr) -> str:
     """The text of an expression; `InvalidWhere` where it grows too long."""
     text = _WRITERS[type(node)](node)
     # Checked at every node: shorthands such as BETWEEN repeat their argument, and nested ones multiply it.
-    if len(text) > WHERE_TEXT_BYTES_MAX:
+    if len(text.encode()) > WHERE_TEXT_BYTES_MAX:
         raise InvalidWhere(
             f"the where clause is bigger than maximum size: written out it has more than {WHERE_TEXT_BYTES_MAX} bytes"
         )

@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from cdc.source.connections import connect_replication, connect_sql
+from cdc.source.connections import connect_sql
 from cdc.source.copy_both import Framing, start_stream
 from cdc.source.errors import StreamEnded
 from cdc.source.fragments import Fragment
@@ -118,8 +118,6 @@ async def streamed(database: Database, statement: bytes, rows: int) -> list[dict
     database.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     with database.connect() as connection:
         connection.execute(statement)
-    replication = await connect_replication(database.conninfo(), "stream")
-    await replication.close()
     replication = await psycopg.AsyncConnection.connect(
         database.conninfo(options=text_options()), autocommit=True, replication="database"
     )
@@ -155,13 +153,14 @@ async def test_snapshot_and_stream_agree_on_every_type(database: Database, store
             "extra_float_digits": "-5",
             "search_path": "public",
         }.items():
-            admin.execute(f"ALTER DATABASE {database.name} SET {name} = {value}".encode())
+            admin.execute(f"ALTER DATABASE {database.name} SET {name} = '{value}'".encode())
     count = max(map(len, TYPES.values()))
     rows = []
     for number in range(count):
         row = [values[number] if number < len(values) else "NULL" for values in TYPES.values()]
         rows.append(f"({number}, {', '.join(row)})")
-    told = await streamed(database, f"INSERT INTO sorts VALUES {', '.join(rows)}".encode(), count)
+    statement = f"INSERT INTO sorts VALUES {', '.join(rows)}"  # noqa: S608 - the values above
+    told = await streamed(database, statement.encode(), count)
     _, shown = await copied(database, store, selection_of(database, "sorts"))
     assert told == shown
     first = {kind: shown[0][f"c{number}"] for number, kind in enumerate(TYPES)}
@@ -204,11 +203,15 @@ async def test_what_ends_a_copy_has_its_reason(database: Database, framing: Fram
         statement = "COPY (SELECT 1 / (500 - i) FROM generate_series(1, 1000) i) TO STDOUT"
         async with await CopyOut.start(connection, statement, framing) as copy:
             with pytest.raises(StreamEnded) as ended:
-                while await copy.batch() is not None:
-                    pass
+                await drained(copy)
         assert (ended.value.message, ended.value.sqlstate) == ("division by zero", "22012")
     finally:
         await connection.close()
+
+
+async def drained(copy: CopyOut) -> None:
+    while await copy.batch() is not None:
+        pass
 
 
 async def test_partitions_are_one_table_and_children_are_not(database: Database, store: Store) -> None:

@@ -113,6 +113,7 @@ def test_refusals_have_the_words_of_postgres_and_the_place(text: str, message: s
         ("b = 'x'::mood", 'type "mood" is not supported'),
         ("a = 1\0", "NUL"),
         ("b = '\ud800'", "not Unicode"),
+        ("b = '" + " " * 60_000 + "' AND a = '{" + " " * 1000 + "'", "invalid input syntax"),
         ("a = " + "1" * WHERE_BYTES_MAX, "bigger than maximum size"),
         ("NOT " * (WHERE_DEPTH_MAX + 1) + "bo", "nested too deeply"),
         ("a" + " + 1" * 5000 + " = 1", "nested too deeply"),

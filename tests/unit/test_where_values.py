@@ -1,5 +1,6 @@
 """Values of Postgres' types: what is written is read again, and arithmetic agrees with simpler ways to do it."""
 
+import contextlib
 import datetime as dt
 from decimal import Decimal
 from fractions import Fraction
@@ -119,6 +120,16 @@ def test_any_text_is_a_value_or_invalid(kind: Type, text: str) -> None:
         except Invalid:
             continue
         assert isinstance(writer(each)(value), str)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", SCALARS, ids=str)
+@pytest.mark.parametrize("letter", [" ", "1", "1 ", "{", "\\", "{ ", "- ", "1:", "0.1", "P1"])
+def test_long_texts_take_no_longer_than_their_length(kind: Type, letter: str) -> None:
+    for text in (letter * 60_000, "{" + letter * 60_000 + "x}", letter * 60_000 + "x"):
+        for each in (kind, array_of(kind)):
+            with contextlib.suppress(Invalid):
+                reader(each)(text)
 
 
 @pytest.mark.parametrize(

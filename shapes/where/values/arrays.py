@@ -11,7 +11,7 @@ from shapes.where.values.value import Invalid, Value
 
 _DIMENSIONS_MAX: Final = 6
 _ELEMENTS_MAX: Final = 134217727
-_BOUNDS: Final = re.compile(r"\s*((?:\[[+-]?\d+(?::[+-]?\d+)?\]\s*)+)=", re.ASCII)
+_BOUNDS: Final = re.compile(r"\s*((?:\[[+-]?\d{1,9}(?::[+-]?\d{1,9})?\])+)\s*=", re.ASCII)
 _BOUND: Final = re.compile(r"\[([+-]?\d+)(?::([+-]?\d+))?\]", re.ASCII)
 _TOKEN: Final = re.compile(r'\s*(?:([{},])|"((?:[^"\\]|\\.)*)"|((?:[^"\\{},]|\\.)+))', re.DOTALL)
 _PLAIN: Final = re.compile(r'[^"\\{},\s]+', re.ASCII)
@@ -108,7 +108,9 @@ class _Reader:
                 yield None, self._read_element(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
             else:
                 # Blanks around a bare element do not count; escaped ones do.
-                bare = re.sub(r"(?<!\\)\s+$", "", plain)
+                bare = plain.rstrip()
+                if (len(bare) - len(bare.rstrip("\\"))) % 2:
+                    bare = plain[: len(bare) + 1]
                 self._must(bool(bare))
                 is_null = bare.upper() == "NULL"
                 yield None, None if is_null else self._read_element(re.sub(r"\\(.)", r"\1", bare, flags=re.DOTALL))

@@ -23,7 +23,7 @@ MINUS_INFINITY: Final = -(2**63)
 
 _ERA_DAYS: Final = 146_097  # in 400 years
 _EPOCH_ORDINAL: Final = dt.date(2000, 1, 1).toordinal()
-_ERA: Final = re.compile(r"\s*\b(BC|AD)\s*$", re.IGNORECASE)
+_ERA: Final = re.compile(r"\b(BC|AD)$", re.IGNORECASE)
 _DATE: Final = re.compile(r"(\d{4,7})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _TIME: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d+)?)?", re.ASCII)
 _ZONE: Final = re.compile(r"Z|UTC|GMT|([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?", re.ASCII | re.IGNORECASE)
@@ -68,8 +68,8 @@ def read_date(text: str) -> int:
         return special[stripped.lower()]
     body, is_bc = _without_era(stripped)
     match = _DATE.fullmatch(body)
-    if match is None:
-        raise _wrong(text, "date")
+    if match is None:  # a time behind the date does not count
+        return timestamp_to_date(read_timestamp(text, "timestamp"))
     return date_in_range(_days(match, is_bc, text, "date"))
 
 
@@ -106,7 +106,7 @@ def read_timestamp(text: str, kind: str) -> int:
 
 def _without_era(text: str) -> tuple[str, bool]:
     match = _ERA.search(text)
-    return (text[: match.start()], match[1].upper() == "BC") if match else (text, False)
+    return (text[: match.start()].rstrip(), match[1].upper() == "BC") if match else (text, False)
 
 
 def _days(match: "re.Match[str]", is_bc: bool, text: str, kind: str) -> int:  # noqa: FBT001 - a fact of the match

@@ -12,6 +12,7 @@ _SECOND: Final = 1_000_000
 _MONTH_DAYS: Final = 30
 _INT4: Final = 2**31
 _INT8: Final = 2**63
+_CHARACTERS_MAX: Final = 200  # Postgres has about as much patience
 
 # What each unit stands for: months, days, microseconds.
 _UNITS: Final = {
@@ -76,6 +77,8 @@ def interval_in_range(months: int, days: int, micros: int) -> Interval:
 def read_interval(text: str) -> Interval:
     """ISO 8601 (`P1Y2M3DT4H5M6.7S`), or words (`1 year 2 mons 3 days 04:05:06.7`, `-2 hours`)."""
     stripped = text.strip()
+    if len(stripped) > _CHARACTERS_MAX:
+        raise _wrong(text[:_CHARACTERS_MAX])
     if stripped.lower() in ("infinity", "-infinity"):
         return INFINITE if stripped[0] != "-" else MINUS_INFINITE
     if stripped.startswith("P"):

@@ -17,7 +17,7 @@ from shapes.where.values.value import Invalid
 RANGES: Final = {"int2": 2**15, "int4": 2**31, "int8": 2**63}
 _NAMES: Final = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
 _INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)[ \t\n\v\f\r]*", re.ASCII)
-_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?", re.ASCII)
 _SPECIAL: Final = {
     "nan": "NaN", "infinity": "Infinity", "+infinity": "Infinity", "-infinity": "-Infinity",
     "inf": "Infinity", "+inf": "Infinity", "-inf": "-Infinity",
@@ -60,7 +60,8 @@ def read_numeric(text: str) -> Decimal:
     match = _NUMBER.fullmatch(stripped)
     if match is None:
         raise Invalid(f'invalid input syntax for type numeric: "{text}"')
-    if len(match[2] or "") > len("e+999999") or abs(int((match[2] or "e0")[1:])) > _WHOLE_DIGITS_MAX:
+    exponent = match[1] or "0"
+    if len(exponent) > len("+131072") or abs(int(exponent)) > _WHOLE_DIGITS_MAX:
         raise Invalid("value overflows numeric format")
     return bounded(_EXACT.create_decimal(stripped))
 
