@@ -19,6 +19,7 @@ from shapes.tables import find_table, read_tables
 from storage.bases import Base
 from storage.catalog_records import Life
 from storage.marks import Marks
+from storage.offset import SNAPSHOT_END
 from storage.store_reader import StoreReader
 
 
@@ -132,10 +133,14 @@ class ShapeService:
         return self.house.store.watch(served.log)
 
     async def remove(self, handle: str) -> None:
-        """End a shape because somebody wants it; one with a name gets no successor."""
+        """End a shape because somebody wants it; one with a name gets no successor, and its name is free."""
         async with self.house.turn:
             entry = self.house.registry.find(handle)
             member = None if entry is None else self.house.collector.members.of_log(entry.log)
+            if entry is not None and any(entry.handle == one.handle for one in self.house.registry.awaiting()):
+                at = entry.shape.ended_at or SNAPSHOT_END
+                await asyncio.to_thread(self.house.registry.ended, handle, at, REMOVED)
+                return
             if entry is None or entry.shape.life is Life.ENDED or member is None:
                 raise UnknownShape("no living shape has this handle", handle=handle)
             await self.house.endings.end(member, REMOVED, "somebody removed it")

@@ -45,6 +45,7 @@ NEXT_LIFE: Final = {
     (Life.READY, "ended"): Life.ENDED,
     (Life.REBASED, "ended"): Life.ENDED,
     (Life.ENDED, "succeeded"): Life.ENDED,
+    (Life.ENDED, "given up"): Life.ENDED,
     (Life.BORN, "succeeds"): Life.BORN,
     (Life.READY, "succeeds"): Life.READY,
 }
@@ -209,6 +210,9 @@ class CatalogState:
 
     def _ended(self, handle: str, at: LogOffset, reason: str) -> None:
         shape = self._must_know(handle)
+        if shape.life is Life.ENDED and shape.name is not None and shape.successor is None:
+            self._move(handle, "given up", reason=reason)  # nobody will take its place: its name is free
+            return
         handles = self._by_log[shape.log]
         older = [name for name in handles if self.shapes[name].life is Life.REBASED] if handle == handles[-1] else []
         for name in [handle, *older]:

@@ -276,3 +276,16 @@ def test_a_state_can_be_empty() -> None:
     state = CatalogState()
     assert state.listed_at(0) == frozenset()
     assert state.newest_of(1) is state.named("orders") is None
+
+
+def test_a_name_whose_successor_nobody_awaits_any_more_is_free() -> None:
+    state = CatalogState()
+    state.apply(Born("a-1", 1, "orders", {}, SNAPSHOT))
+    state.apply(Ended("a-1", LogOffset(5, 1), "columns_changed"))
+    state.apply(Ended("a-1", LogOffset(5, 1), "removed"))
+    ended = state.shapes["a-1"]
+    assert (ended.life, ended.reason, ended.ended_at) == (Life.ENDED, "removed", LogOffset(5, 1))
+    state.apply(Born("b-2", 2, "orders", {}, SNAPSHOT))
+    state.apply(Succeeded("a-1", "b-2"))
+    with pytest.raises(Misuse):
+        state.apply(Ended("a-1", LogOffset(5, 1), "removed"))

@@ -16,6 +16,7 @@ from shapes.where.values.value import Invalid
 
 RANGES: Final = {"int2": 2**15, "int4": 2**31, "int8": 2**63}
 _NAMES: Final = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
+_INT_DIGITS: Final = 4000  # Python refuses to read longer ones
 _INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)[ \t\n\v\f\r]*", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?", re.ASCII)
 _SPECIAL: Final = {
@@ -39,7 +40,7 @@ def read_integer(text: str, kind: str) -> int:
         raise Invalid(f'invalid input syntax for type {_NAMES[kind]}: "{text}"')
     if len(match[1]) > _WHOLE_DIGITS_MAX:
         raise Invalid(f'value "{text[:20]}.." is out of range for type {_NAMES[kind]}')
-    value = int(Decimal(match[1]))  # int() of a long text is refused by Python
+    value = int(match[1]) if len(match[1]) < _INT_DIGITS else int(Decimal(match[1]))
     if not -RANGES[kind] <= value < RANGES[kind]:
         raise Invalid(f'value "{text}" is out of range for type {_NAMES[kind]}')
     return value
