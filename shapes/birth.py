@@ -3,6 +3,7 @@
 Invariants:
     no row is appended, and no chunk written, before the *born* record is synced (A11): `Ground.born` sees to that
     the snapshot that is recorded is the one that is copied: its transaction stays open from the look to the last row
+    all that the snapshot has is on the server's disk before it is recorded: a crash of the server undoes none of it
     while the shape has joined, every wait ends when it must leave; what goes to disk is waited for to its end
     whoever cancels `run` finds no thread of it writing; `Ground.leave`, or the next start, removes what was begun
 """
@@ -23,7 +24,7 @@ from cdc.source.numbers import Words
 from shapes.birth_steps import ENDS, NEXT, Event, Patience, Step
 from shapes.errors import BirthBlocked, MustLeave, ShapeError, SnapshotLost, TableLocked
 from shapes.snapshot_copy import CopyProgress, copy_snapshot
-from shapes.snapshot_transaction import Selection, SnapshotTransaction, holders_of, look
+from shapes.snapshot_transaction import Selection, SnapshotTransaction, flush_wal, holders_of, look
 from storage.bases import Base, BaseWriter
 from storage.catalog_records import Snapshot
 from storage.clocks import Clocks
@@ -223,6 +224,8 @@ class Birth:
         unseen = self._ground.unseen(self._transaction.snapshot)
         if not len(unseen):
             self._holders = ()
+            birth = self._transaction.snapshot.birth
+            await self._while_joined(flush_wal(self._conninfo, self._application, birth))
             return Event.DONE
         await self._while_joined(self._show_holders(self._transaction.connection, unseen))
         await self._roll_back()  # an open snapshot would not see more, however long

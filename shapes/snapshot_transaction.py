@@ -172,6 +172,31 @@ async def look_at_all_running(connection: Connection) -> Snapshot:
     return await look(connection)
 
 
+async def flush_wal(conninfo: str, application: str, upto: int) -> None:
+    """See to it that the server's WAL is on its disk up to here.
+
+    A commit that did not wait for the disk (`synchronous_commit = off`) is visible, and may be undone by a crash: the
+    snapshot would have rows that never were, and the places of the WAL below the birth would be given out again, to
+    commits that the filter would then drop.
+    """
+    connection = await connect_sql(conninfo, application)
+    try:
+        if not await _is_flushed(connection, upto):
+            # Nobody need come to flush a page that is not full, so we commit something. No standby has to know.
+            await connection.execute("SELECT set_config('synchronous_commit', 'local', false)")
+            await connection.execute("SELECT pg_logical_emit_message(true, 'shapelog.birth', '')")
+            if not await _is_flushed(connection, upto):
+                raise SnapshotLost("the server's WAL is not on its disk yet")
+    except psycopg.Error as error:
+        raise translate(error) from None
+    finally:
+        await connection.close()
+
+
+async def _is_flushed(connection: Connection, upto: int) -> bool:
+    return parse_lsn(await _value(connection, "SELECT pg_current_wal_flush_lsn()::text")) >= upto
+
+
 async def holders_of(connection: Connection, xids: Words) -> tuple[Holder, ...]:
     """Whose transactions these are, the oldest first."""
     texts = list(map(str, xids.tolist()))

@@ -12,7 +12,7 @@ from shapes.where.coercion import common_type, is_explicit, is_implicit, read_co
 from shapes.where.collations import collation_of, is_text
 from shapes.where.operators import COMPARISONS, EQUALITIES, LIKES, Signature
 from shapes.where.parse import is_sendable
-from shapes.where.polymorphic import is_strict, resolve_polymorphic
+from shapes.where.polymorphic import is_operator, is_strict, resolve_polymorphic
 from shapes.where.resolution import Ambiguous, resolve, resolve_operator
 from shapes.where.scalar import compile_scalar
 from shapes.where.tree import (
@@ -124,10 +124,18 @@ class Builder:
         except Ambiguous:
             raise refused(f"operator is not unique: {_written(name, kinds)}", position, _ADD_CASTS) from None
         if found is None:
-            raise refused(f"operator does not exist: {_written(name, kinds)}", position, _ADD_CASTS)
+            raise self._no_operator(name, kinds, position)
         if name == "^" and "numeric" in {kind.name for kind in kinds}:
             raise refused("the power of numeric values is not supported", position, "Cast both to double precision.")
         return found
+
+    def _no_operator(self, name: str, kinds: tuple[Type, ...], position: int) -> InvalidWhere:
+        for kind in kinds:
+            if kind.category == "?":
+                return refused(f"{name} is not supported for type {kind}", position, _AS_TEXT)
+        if not is_operator(name, len(kinds)):
+            return refused(f"the operator {name} is not supported", position)
+        return refused(f"operator does not exist: {_written(name, kinds)}", position, _ADD_CASTS)
 
     def _arguments(self, found: Signature, operands: Sequence[Operand], position: int) -> tuple[Expr, ...]:
         pairs = zip(operands, found.args, strict=True)
@@ -206,6 +214,8 @@ class Builder:
     def any_all(self, name: str, left: Operand, array: Operand, *, all_: bool, position: int) -> Expr:
         """`left = ANY (array)`."""
         element = UNKNOWN if array.type == UNKNOWN else array.type.element
+        if array.type.category == "?":
+            raise refused(f"ANY and ALL are not supported for type {array.type}", position)
         if element is None:
             raise refused("op ANY/ALL (array) requires array on right side", position)
         if left.type.category == "E" and array.type == UNKNOWN:
@@ -248,6 +258,7 @@ class Builder:
         return fold(MakeArray(tuple(args), kind if kind.element is not None else array_of(kind)), position)
 
 
+_AS_TEXT = "Only IS NULL and ::text are known of this type: write column::text = 'value'."
 _ADD_CASTS = "Add explicit casts, such as ::text, or see docs/where.md for what is known."
 _BY_BYTES = frozenset({Collation.C, Collation.BYTES})
 _KNOWN = frozenset({Collation.C, Collation.BYTES, Collation.LANGUAGE})

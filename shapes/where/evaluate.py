@@ -52,7 +52,7 @@ class Rows:
 
     def __init__(self, rows: pa.RecordBatch | pa.StructArray) -> None:
         self._rows = rows
-        self._natives: dict[tuple[str, str], pa.Array] = {}
+        self._natives: dict[tuple[str, str], pa.Array | pa.ArrowInvalid] = {}
         self._lists: dict[str, list[str | None]] = {}
 
     def __len__(self) -> int:
@@ -66,8 +66,14 @@ class Rows:
         """A column as values; `pa.ArrowInvalid` where it has one that no kernel reads."""
         key = name, kind.name
         if key not in self._natives:
-            self._natives[key] = native(kind, self.texts(name))
-        return self._natives[key]
+            try:
+                self._natives[key] = native(kind, self.texts(name))
+            except pa.ArrowInvalid as error:
+                self._natives[key] = error  # each clause would try in vain
+        found = self._natives[key]
+        if isinstance(found, pa.ArrowInvalid):
+            raise found
+        return found
 
     def listed(self, name: str) -> list[str | None]:
         """A column's texts in Python."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from shapes.where.natives import direct_column, native_constant, native_type
 from shapes.where.operators import COMPARISONS, LIKES
 from shapes.where.tree import AnyAll, Call, Cast, Column, Constant, Expr
-from shapes.where.types import FLOATS, Type
+from shapes.where.types import FLOATS, INTEGERS, Type
 from shapes.where.values.strings import ascii_lower, like_pieces
 
 
@@ -101,10 +101,10 @@ _FLOATS: Final[dict[str, Callable[[Operand, Operand], pa.BooleanArray]]] = {
 def _member(node: AnyAll, array: Constant) -> Kernel | None:
     """`= ANY` and `<> ALL` of constants: whether the value is among them."""
     found, element = direct_column(node.left), array.type.element
-    # Floats have NaN and two zeros, and numbers of several widths would have to be one.
-    if found is None or array.value is None or not array.value.items or element != node.left.type:
+    if found is None or element is None or array.value is None or not array.value.items:
         return None
-    if element.name in FLOATS:
+    is_alike = element == node.left.type or {element.name, node.left.type.name} <= INTEGERS
+    if not is_alike or element.name in FLOATS:  # of which NaN and the two zeros are no members like others
         return None
     items = [item for item in array.value.items if item is not None]
     try:
@@ -128,7 +128,7 @@ def _member(node: AnyAll, array: Constant) -> Kernel | None:
 def _like(name: str, text: Expr, pattern: str) -> Kernel | None:
     column = text.arg if isinstance(text, Cast) and text.typmod < 0 and text.type.name == "text" else text
     found = direct_column(column)
-    if found is None or found[0].type.category not in "SE":
+    if found is None or found[0].type.category not in "SE?":
         return None
     if isinstance(text, Cast) and found[0].type.name == "bpchar":
         return None  # without padding there, with padding here

@@ -27,7 +27,9 @@ from shapes.where.values.strings import strip_padding
 from shapes.where.values.value import Invalid
 
 DECIMAL: Final = pa.decimal256(76, 38)
-_DAYS_BETWEEN_EPOCHS: Final = -datetimes.days_of(1970, 1, 1)  # Arrow counts from there
+_DAYS: Final = -datetimes.days_of(1970, 1, 1)  # Arrow counts from there
+_DAYS_BETWEEN_EPOCHS: Final = pa.scalar(_DAYS, pa.int64())
+_MICROS_BETWEEN_EPOCHS: Final = pa.scalar(_DAYS * DAY, pa.int64())
 _STRINGS: Final = frozenset({"text", "varchar", "name"})
 
 
@@ -109,7 +111,7 @@ def _unpadded(texts: pa.StringArray) -> pa.Array:
 
 def _dates(texts: pa.StringArray) -> pa.Array:
     def usual(some: pa.StringArray) -> pa.Array:
-        return pc.subtract(pc.cast(pc.cast(pc.cast(some, pa.date32()), pa.int32()), pa.int64()), _DAYS_BETWEEN_EPOCHS)
+        return pc.subtract(pc.cast(pc.cast(some, pa.date32()).view(pa.int32()), pa.int64()), _DAYS_BETWEEN_EPOCHS)
 
     return _usual_or_odd(texts, usual, r"^\d{4}-\d\d-\d\d$", "date")
 
@@ -124,7 +126,7 @@ def _zoned_timestamps(texts: pa.StringArray) -> pa.Array:
 
 def _instants(texts: pa.StringArray, arrow: pa.DataType, end: str, kind: str) -> pa.Array:
     def usual(some: pa.StringArray) -> pa.Array:
-        return pc.subtract(pc.cast(pc.cast(some, arrow), pa.int64()), _DAYS_BETWEEN_EPOCHS * DAY)
+        return pc.subtract(pc.cast(some, arrow).view(pa.int64()), _MICROS_BETWEEN_EPOCHS)
 
     return _usual_or_odd(texts, usual, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?" + end, kind)
 

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Final
 
 from shapes.where.coercion import common_type
-from shapes.where.operators import COMPARISONS, Signature, comparison, signature_of
+from shapes.where.operators import COMPARISONS, SIGNATURES, Signature, comparison, signature_of
 from shapes.where.types import BOOL, INT4, SCALARS, TEXT, UNKNOWN, Type, array_of
 from shapes.where.values import arrays
 from shapes.where.values.arrays import Array
 from shapes.where.values.io import sort_key, writer
 from shapes.where.values.value import Value
 
+_POLYMORPHIC: Final = frozenset({"||", "@>", "<@", "&&"})
 NOT_STRICT: Final = frozenset({"array_cat", "array_append", "array_prepend", "concat"})
 """Called with NULL arguments too; so is `||` of arrays."""
 FUNCTION_NAMES: Final = NOT_STRICT | {"array_ndims"}
@@ -19,6 +20,13 @@ FUNCTION_NAMES: Final = NOT_STRICT | {"array_ndims"}
 def is_strict(name: str, args: tuple[Type, ...]) -> bool:
     """Whether NULL in any argument makes NULL of the result."""
     return not (name in NOT_STRICT or (name == "||" and any(kind.element for kind in args)))
+
+
+def is_operator(name: str, operands_count: int) -> bool:
+    """Whether there is any operator of this name with so many operands."""
+    return (name in _POLYMORPHIC and operands_count == 2) or any(
+        len(found.args) == operands_count for found in SIGNATURES.get(name, ())
+    )
 
 
 def signature_for(name: str, args: tuple[Type, ...]) -> Signature:

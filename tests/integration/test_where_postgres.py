@@ -10,10 +10,11 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from shapes.errors import InvalidWhere
+from shapes.limits import WHERE_SCALAR_ROWS_MAX
 from shapes.where.canonical import canonical
 from shapes.where.clause import Clause
 from shapes.where.evaluate import Outcome, Rows, compile_predicate
@@ -26,6 +27,7 @@ from tests.where_clauses import COLUMNS, DESCRIBED, ROWS, Row, predicates
 Answers = list[bool | str | None]
 Connection = psycopg.Connection[tuple[Any, ...]]
 ERROR = "error"
+MANY = WHERE_SCALAR_ROWS_MAX + 1
 STOPS = (psycopg.DataError, psycopg.NotSupportedError)  # for a row; other errors are those of a clause
 
 # As for the stream and for snapshots.
@@ -146,7 +148,13 @@ def refuses(connection: Connection, text: str) -> bool:
     return False
 
 
-many_cases = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+many_cases = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # the report names the clause; making it small takes minutes
+)
 
 
 @many_cases
@@ -157,13 +165,16 @@ def test_a_clause_means_what_postgres_says(connection: Connection, rows: list[Ro
     accepted = [(text, clause) for text in texts if (clause := read(connection, text)) is not None]
     if not accepted:
         return
+    repeated = pa.concat_batches([batch] * MANY)
     written = ask(connection, [text for text, _ in accepted], len(rows))
     connection.execute(PATH_OF_CANONICAL)
     bound = ask(connection, [clause.text for _, clause in accepted], len(rows))
     for (text, clause), of_written, of_canonical in zip(accepted, written, bound, strict=True):
-        by_rows, by_columns = (ours(way(Rows(batch))) for way in compile_predicate(clause.tree))
+        row_by_row, whole = compile_predicate(clause.tree)
+        by_rows, by_columns = ours(row_by_row(Rows(batch))), ours(whole(Rows(batch)))
         report = f"{text}\n{clause.text}\nPostgres {of_written}\nand {of_canonical}\nours {by_rows}\nand {by_columns}"
         assert by_rows == by_columns, report
+        assert ours(whole(Rows(repeated))) == by_columns * MANY, report
         # Comparisons of rows stop at a NULL, which AND and OR in their place do not: then an error is what both say.
         pairs = zip(of_written, of_canonical, strict=True)
         careful = [ERROR if right == ERROR else left for left, right in pairs]

@@ -137,6 +137,14 @@ def test_a_hostile_pattern_takes_no_time(count: int) -> None:
     assert both_ways(clause, rows_of(b=["a" * 3000 + "c", "a" * 3000 + "b"])) == [False, True]
 
 
+def test_members_of_lists_of_other_widths() -> None:
+    columns = {"small": ColumnType(21), "big": ColumnType(20)}
+    for name in columns:
+        clause = Clause.of(f"{name} IN (1, 3)", columns)
+        rows = Rows(rows_of(**{name: ["1", "2", None] * 10}))
+        assert clause.evaluate(rows).result.to_pylist() == [True, False, None] * 10
+
+
 def test_columns_are_read_once_for_all_clauses() -> None:
     rows = Rows(rows_of(a=[str(number) for number in range(100)]))
     first = rows.native("a", Clause.of("a = 1", COLUMNS).tree.args[0].type)  # type: ignore[union-attr]  # a Call

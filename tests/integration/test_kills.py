@@ -1,0 +1,169 @@
+"""Killed again and again, under load: nothing is lost, nothing comes twice, and the server was never told too much.
+
+`make nemesis` kills more than a hundred times. A failure prints its seed.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cdc.source.lsn import parse_lsn
+from storage.disk import LocalDisk
+from storage.progress import ProgressReader
+from tests.loop import looping
+from tests.postgres import Database, Server
+from tests.waiting import until
+
+SEED = int(os.environ.get("SHAPELOG_SEED", str(random.SystemRandom().randrange(1 << 32))))
+
+TABLES = (
+    "CREATE TABLE customers (id int PRIMARY KEY, name text, credit int)",
+    "CREATE TABLE orders (id int PRIMARY KEY, customer int, state text, remark text)",
+    "INSERT INTO customers SELECT g, 'c' || g, 0 FROM generate_series(1, 50) g",
+)
+SHAPES = {
+    "customers": ("customers", None, "SELECT id, name, credit FROM customers"),
+    "orders": ("orders", None, "SELECT id, customer, state, remark FROM orders"),
+    "open": ("orders", "state = 'open'", "SELECT id, customer, state, remark FROM orders WHERE state = 'open'"),
+}
+
+
+class Writer(threading.Thread):
+    """Transactions over both tables: small ones, some large, some rolled back; keys change, rows go."""
+
+    def __init__(self, database: Database, chance: random.Random) -> None:
+        super().__init__(name="writer", daemon=True)
+        self._database = database
+        self._chance = chance
+        self._stopping = threading.Event()
+        self.written = 0
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with psycopg.connect(self._database.conninfo()) as connection:
+                    while not self._stopping.is_set():
+                        self._transaction(connection)
+            except psycopg.OperationalError:
+                self._stopping.wait(0.05)  # the server was killed, and comes back
+            except BaseException as failure:  # noqa: BLE001 - told to the test
+                self.failure = failure
+                return
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(30)
+        assert self.failure is None, f"seed {SEED}: {self.failure}"
+
+    def _transaction(self, connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+        chance = self._chance
+        rows = chance.choice([1, 1, 2, 5, 5, 20, 3000])
+        first, self.written = self.written, self.written + rows
+        connection.execute(
+            "INSERT INTO orders SELECT %s::int + g, g %% 50, CASE g %% 3 WHEN 0 THEN 'open' ELSE 'done' END,"
+            " repeat('r', %s) FROM generate_series(1, %s) g",
+            [first, chance.choice([3, 3, 100, 9000 if rows < 20 else 9]), rows],
+        )
+        connection.execute("UPDATE customers SET credit = credit + %s WHERE id %% 7 = %s", [rows, chance.randrange(7)])
+        connection.execute(
+            "UPDATE orders SET state = CASE state WHEN 'open' THEN 'done' ELSE 'open' END WHERE id %% 101 = %s",
+            [chance.randrange(101)],
+        )
+        connection.execute("DELETE FROM orders WHERE id < %s AND id %% 13 = 0", [first - 3_000])
+        if not chance.randrange(5):
+            connection.execute("UPDATE orders SET id = -id WHERE id = (SELECT max(id) FROM orders)")
+        if chance.randrange(10):
+            connection.commit()
+        else:
+            connection.rollback()
+
+
+@contextmanager
+def writing(database: Database, chance: random.Random) -> Iterator[Writer]:
+    writer = Writer(database, chance)
+    writer.start()
+    try:
+        yield writer
+    finally:
+        writer.stop()
+
+
+@contextmanager
+def process(database: Database, folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """The app, streaming; killed at the end."""
+    command = [sys.executable, "-m", "tests.loop_process", database.conninfo(), str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            assert running.stdout.readline() == "streaming\n", f"seed {SEED}: it did not come so far"
+            yield running
+        finally:
+            running.kill()
+
+
+def check_confirmed(database: Database, folder: Path) -> None:
+    """The server may have heard of no more than the G log has on disk."""
+    confirmed = int(parse_lsn(database.slots()["shapelog"]["confirmed_flush_lsn"]))
+    disk = LocalDisk(folder)
+    try:
+        reader = ProgressReader(disk)
+        reader.refresh()
+        latest = reader.history.latest
+        assert latest is not None
+        assert confirmed <= latest.lsn, f"seed {SEED}: confirmed {confirmed}, and G is {latest.lsn}"
+    finally:
+        disk.close()
+
+
+async def make_shapes(database: Database, folder: Path) -> None:
+    database.execute(*TABLES)
+    async with looping(database, folder) as loop:
+        for name, (table, where, _) in SHAPES.items():
+            await loop.add(table, name, where=where)
+
+
+async def check_shapes(database: Database, folder: Path) -> None:
+    async with looping(database, folder) as loop:
+        await loop.caught_up(60)
+        for name, (_, _, query) in SHAPES.items():
+            assert loop.rows(loop.living(name)) == loop.table(query.encode()), f"seed {SEED}: {name}"
+
+
+async def kill_and_check(database: Database, folder: Path, kills: int, server: Server | None = None) -> None:
+    chance = random.Random(SEED)
+    await make_shapes(database, folder)
+    with writing(database, chance):
+        for number in range(kills):
+            with process(database, folder):
+                threading.Event().wait(chance.uniform(0.0, 0.7))
+                if server is not None and number % 5 == 4:
+                    server.stop("immediate")
+                    server.start()
+            if server is None:
+                check_confirmed(database, folder)
+    await check_shapes(database, folder)
+
+
+async def test_a_process_that_is_killed_loses_nothing(database: Database, tmp_path: Path) -> None:
+    await kill_and_check(database, tmp_path, 8)
+
+
+@pytest.mark.nemesis
+@pytest.mark.timeout(900)
+async def test_a_process_that_is_killed_a_hundred_times_loses_nothing(database: Database, tmp_path: Path) -> None:
+    await kill_and_check(database, tmp_path, 120)
+
+
+async def test_a_server_that_is_killed_under_load_loses_nothing(newest_server: Server, tmp_path: Path) -> None:
+    database = Database(newest_server, "postgres")
+    until(lambda: database.value("SELECT 1") == 1, "the server")
+    await kill_and_check(database, tmp_path, 6, newest_server)
