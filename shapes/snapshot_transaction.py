@@ -128,8 +128,8 @@ class SnapshotTransaction:
         settings = dict(_SETTINGS)
         if connection.info.server_version >= _TRANSACTION_TIMEOUT_SINCE:
             settings["transaction_timeout"] = "0"
-        for name, value in settings.items():
-            await connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+        calls = ", ".join(["set_config(%s, %s, false)"] * len(settings))
+        await connection.execute(f"SELECT {calls}".encode(), [part for pair in settings.items() for part in pair])
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         await connection.execute(f"LOCK TABLE {selection.name} IN ACCESS SHARE MODE".encode())
         snapshot = await look(connection)

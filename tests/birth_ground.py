@@ -35,6 +35,7 @@ from storage.catalog_records import Ended, Life, Ready, Snapshot
 from storage.catalog_records import Shape as Recorded
 from storage.clocks import Clocks
 from storage.disk import LocalDisk
+from storage.errors import SharedDiskFault
 from storage.log_facts import LogFacts
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.rows import NEW, TX, column
@@ -92,6 +93,8 @@ class Shape:
         self.statuses: list[Status] = []
         self.failure: tuple[str, str] | None = None
         self.joins = 0
+        self.faults: list[str] = []
+        """Where the disk has no room, once each."""
 
     # Ground
 
@@ -146,6 +149,7 @@ class Shape:
 
     async def leave(self, reason: str) -> None:
         assert reason
+        self.point("leaving it")
         self.is_fed, self.held, self.joined_at = False, [], None
         if self.handle is not None and self.log is not None:
             self.process.remove(self.process.catalog.state.shapes.get(self.handle), self.log)
@@ -167,6 +171,9 @@ class Shape:
     def point(self, name: str) -> None:
         if self.crash_at == name:
             raise Crash(name)
+        if name in self.faults:
+            self.faults.remove(name)
+            raise SharedDiskFault("no room")
 
     def watch(self, status: Status) -> None:
         self.statuses.append(status)

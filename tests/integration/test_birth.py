@@ -383,6 +383,19 @@ async def test_a_crash_at_each_step(database: Database, home: Home, crash_at: st
         await process.check(again)
 
 
+async def test_a_full_disk_ends_no_birth(database: Database, home: Home) -> None:
+    """A9: whatever step meets it, it is tried again, and not counted. What it had begun is removed first."""
+    make_table(database)
+    async with process_on(database, home) as process:
+        shape = process.shape("t")
+        shape.faults = ["before the log", "before what is held", "before the copy", "leaving it", "before ready"]
+        assert await shape.be_born(replace(QUICK, retakes=0))
+        assert shape.faults == []
+        assert shape.statuses[-1].attempt == 1
+        assert set(process.disk.names("logs")) == {str(shape.log)}
+        await process.check(shape)
+
+
 class Terminator:
     """Ends the session that copies, at its first rows, a number of times."""
 

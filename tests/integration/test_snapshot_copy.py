@@ -1,6 +1,7 @@
 """Copies of real tables: the same text as the stream's for every type, whole or not at all, in bounded memory."""
 
 import asyncio
+import errno
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,6 +27,8 @@ from shapes.snapshot_transaction import Selection, SnapshotTransaction
 from storage.bases import Base
 from storage.clocks import Clocks
 from storage.disk import LocalDisk
+from storage.errors import StorageError
+from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
 from storage.log_facts import LogFacts
 from storage.rows import NEW
 from storage.store import Store
@@ -282,6 +285,28 @@ async def test_hidden_rows_and_missing_rights_are_refused(newest_database: Datab
         finally:
             admin.execute(f"DROP OWNED BY {role}".encode())
             admin.execute(f"DROP ROLE {role}".encode())
+
+
+async def test_a_disk_without_room_is_waited_for(newest_database: Database, tmp_path: Path) -> None:
+    """Half of a chunk is written, then none; the snapshot stays open until there is room (A9)."""
+    newest_database.execute("CREATE TABLE t AS SELECT i, repeat('x', 100) AS x FROM generate_series(1, 500) i")
+    full = Rule("append", Fault(errno.ENOSPC, happens=True, appended=100), "*.base*", first=3)
+    disk = FaultyDisk(LocalDisk(tmp_path), Script(full))
+    store = Store(disk, Clocks())
+    store.create_log(LogFacts(1, "copied"))
+    base, rows = await copied(newest_database, store, selection_of(newest_database, "t"))
+    assert [int(row["i"]) for row in rows] == list(range(1, 501))
+    assert len(base.chunks) > 3
+    assert len(disk.log) == 1, "the fault was met"
+
+
+async def test_a_failed_sync_gives_the_base_up(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute("CREATE TABLE t AS SELECT i FROM generate_series(1, 500) i")
+    store = Store(FaultyDisk(LocalDisk(tmp_path), Script(Rule("sync", Fault(errno.EIO), "*.base*"))), Clocks())
+    store.create_log(LogFacts(1, "copied"))
+    with pytest.raises(StorageError):
+        await copied(newest_database, store, selection_of(newest_database, "t"))
+    assert [base.is_complete for base in StoreReader(store).bases(1)] == [False]
 
 
 async def test_a_cancelled_copy_leaves_nobody_behind(newest_database: Database, store: Store) -> None:

@@ -1,0 +1,150 @@
+"""The status of a running program, as JSON: G and who holds it, the slot and its cost, births, shapes."""
+
+import asyncio
+import os
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cdc.app import App
+from cdc.limits import STATUS_LOGS_MAX
+from cdc.source.connections import printable
+from cdc.source.lsn import format_lsn
+from cdc.status.shape_facts import birth_facts, counted, shape_facts
+from cdc.status.slot_cost import SlotLook, WalRate, seconds_left
+from cdc.status.slot_watch import SlotWatch
+from cdc.status.words import cost_words, hold_words
+from flush_tracker.explanation import Explanation
+from shapes.registry import Entry
+from shapes.service import ShapeService
+
+_MICROSECONDS: Final = 1_000_000
+
+
+class StatusDesk:
+    """Answers for the program."""
+
+    def __init__(self, app: App, service: ShapeService, watch: SlotWatch) -> None:
+        self.watch = watch
+        self._app = app
+        self._service = service
+        self._started = time.time()
+
+    async def status(self) -> dict[str, Any]:
+        """All of it, as of now."""
+        app, house = self._app, self._app.house
+        look = await self.watch.look()
+        shapes = await self.shapes()
+        explained = self.explain()
+        attempt = house.session.attempt
+        slot = slot_facts(app.settings.slot, look, self.watch.rate)
+        confirmed = slot["confirmed_flush_lsn"]
+        if confirmed is None and attempt is not None:
+            confirmed = format_lsn(attempt.replies.flushed)
+        return {
+            "state": self._service.state.value,
+            "server": printable(app.settings.database_url),
+            "data_dir": str(app.settings.data_dir),
+            "pid": os.getpid(),
+            "started_at": _moment(self._started),
+            "connection": {
+                "is_up": attempt is not None,
+                "attempts": 0 if attempt is None else attempt.number,
+                "fault": self.watch.fault,
+            },
+            "confirmed_flush_lsn": confirmed,
+            "global_flushed_lsn": format_lsn(explained.g.lsn),
+            "seen_lsn": format_lsn(explained.seen.lsn),
+            "held_by": self._held_by(explained),
+            "explanation": hold_words(explained, self._name_of),
+            "disk_fault": self._disk_fault(),
+            "slot": slot | {"explanation": cost_words(slot)},
+            "births": [birth_facts(order) for order in app.nursery.orders],
+            "shapes": shapes,
+        }
+
+    async def shapes(self) -> list[dict[str, Any]]:
+        """Every shape that lives; of those beyond STATUS_LOGS_MAX without rows and positions, named ones first."""
+        living = self._app.house.registry.living()
+        looked = sorted(living, key=lambda entry: entry.shape.name is None)[:STATUS_LOGS_MAX]
+        counts = await asyncio.to_thread(
+            lambda: {entry.handle: counted(self._app.house.store, entry) for entry in looked}
+        )
+        return [shape_facts(entry, counts.get(entry.handle)) for entry in living]
+
+    async def shape(self, entry: Entry) -> dict[str, Any]:
+        """One."""
+        return shape_facts(entry, await asyncio.to_thread(counted, self._app.house.store, entry))
+
+    def explain(self) -> Explanation:
+        """Why G is where it is."""
+        house = self._app.house
+        return house.collector.tracker.explain(house.clocks.monotonic(), self._bytes_pending)
+
+    def _held_by(self, explained: Explanation) -> dict[str, Any] | None:
+        holder = explained.holder
+        if holder is None:
+            return None
+        member = self._app.house.collector.members.get(holder.shape)
+        first = holder.first
+        return {
+            "handle": None if member is None else member.handle,
+            "name": self._name_of(holder.shape),
+            "hold": explained.hold.value,
+            "transaction": None if first is None else format_lsn(first.aligned.tx),
+            "committed_at": None if first is None else _moment(first.commit_time / _MICROSECONDS),
+            "since": _moment(time.time() - holder.seconds),
+            "seconds": round(holder.seconds, 3),
+            "transactions_pending": holder.transactions_pending,
+            "bytes_pending": holder.bytes_pending,
+            "freed_by": explained.freed_by,
+        }
+
+    def _name_of(self, number: int) -> str:
+        """What people call a shape."""
+        house = self._app.house
+        member = house.collector.members.get(number)
+        if member is None:
+            return "(gone)"
+        entry = None if member.handle is None else house.registry.find(member.handle)
+        return (entry and entry.shape.name) or member.handle or str(member.definition)
+
+    def _bytes_pending(self, number: int) -> int | None:
+        house = self._app.house
+        member = house.collector.members.get(number)
+        if member is None or member.log is None:
+            return None if member is None or member.held is None else member.held.size
+        return house.store.pending_bytes(member.log)
+
+    def _disk_fault(self) -> str | None:
+        fault = self._app.house.store.fault or self._app.acknowledger.fault
+        return None if fault is None else str(fault)
+
+
+def slot_facts(name: str, look: SlotLook | None, rate: WalRate) -> dict[str, Any]:
+    """The slot, as JSON; all is None where nobody could look."""
+    slot = None if look is None else look.slot
+    per_second = rate.bytes_per_second
+    return {
+        "name": name,
+        "exists": slot is not None,
+        "active_pid": slot and slot.active_pid,
+        "restart_lsn": _lsn(slot and slot.restart_lsn),
+        "confirmed_flush_lsn": _lsn(slot and slot.confirmed_flush_lsn),
+        "wal_end": _lsn(look and look.wal_end),
+        "wal_status": slot and slot.wal_status,
+        "loss": slot and slot.loss,
+        "retained_bytes": look and look.retained_bytes,
+        "unconfirmed_bytes": look and look.unconfirmed_bytes,
+        "safe_wal_bytes": slot and slot.safe_wal_bytes,
+        "wal_bytes_per_second": None if per_second is None else round(per_second, 1),
+        "seconds_left": seconds_left(slot.safe_wal_bytes, per_second) if slot is not None else None,
+    }
+
+
+def _lsn(lsn: int | None) -> str | None:
+    return None if lsn is None else format_lsn(lsn)
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,65 @@
+"""What is told of a shape, as JSON: what it is, how far it is, how much it has."""
+
+from typing import Any
+
+from shapes.nursery import Order
+from shapes.registry import Entry
+from storage.catalog_records import Life
+from storage.errors import StorageError, UnknownLog
+from storage.log_counts import LogCounts, counts_of
+from storage.store import Store
+
+STATES = {Life.BORN: "copying", Life.READY: "ready", Life.REBASED: "rebased", Life.ENDED: "ended"}
+
+
+def shape_facts(entry: Entry, counts: LogCounts | None) -> dict[str, Any]:
+    """One shape. Without counts, nobody has looked into its log."""
+    definition, shape = entry.definition, entry.shape
+    return {
+        "handle": entry.handle,
+        "name": shape.name,
+        "table": f"{definition.schema}.{definition.table}",
+        "where": definition.where,
+        "columns": None if definition.selects_all else [column.name for column in definition.columns],
+        "key": list(definition.key),
+        "replica": definition.replica.value,
+        "log_mode": definition.log.value,
+        "state": STATES[shape.life],
+        "reason": shape.reason,
+        "successor": shape.successor,
+        "log": entry.log,
+        "visible": None if counts is None else str(counts.visible),
+        "durable": None if counts is None else str(counts.durable),
+        "rows": None if counts is None else counts.rows,
+        "bytes": None if counts is None else counts.bytes,
+        "fault": None if counts is None or counts.fault is None else str(counts.fault),
+    }
+
+
+def counted(store: Store, entry: Entry) -> LogCounts | None:
+    """Look into its log; None if that cannot be done, or the shape has ended. Reads files: call it on a thread."""
+    if entry.shape.life is Life.ENDED:
+        return None
+    try:
+        return counts_of(store, entry.log)
+    except (UnknownLog, StorageError):
+        return None
+
+
+def birth_facts(order: Order) -> dict[str, Any]:
+    """A birth that has not ended."""
+    status, definition = order.status, order.definition
+    return {
+        "name": order.name,
+        "table": f"{definition.schema}.{definition.table}",
+        "where": definition.where,
+        "handle": order.born.result().handle if order.born.done() and not order.born.cancelled() else None,
+        "step": status.step.value,
+        "attempt": status.attempt,
+        "reason": status.reason,
+        "waits_for": [str(holder) for holder in status.holders],
+        "mend": [holder.mend for holder in status.holders],
+        "rows": 0 if status.progress is None else status.progress.rows,
+        "bytes": 0 if status.progress is None else status.progress.wire_bytes,
+        "share": None if status.progress is None else status.progress.share,
+    }

@@ -1,0 +1,67 @@
+"""What the slot costs the server: WAL kept, room left, and how long that room lasts at the present rate. Pure.
+
+Invariants:
+    the rate is that of looks within WAL_RATE_SECONDS, and None before there are two of them
+    a server whose WAL goes back (another server, a restored one) begins a new rate
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from cdc.limits import WAL_RATE_SECONDS
+from cdc.source.lsn import Lsn
+from cdc.source.slot import SlotState
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLook:
+    """The slot and the server's WAL at one moment."""
+
+    at: float
+    """On the caller's clock."""
+    wal_end: Lsn
+    slot: SlotState | None
+
+    @property
+    def retained_bytes(self) -> int | None:
+        """WAL that the server keeps for the slot."""
+        restart = None if self.slot is None else self.slot.restart_lsn
+        return None if restart is None else max(self.wal_end - restart, 0)
+
+    @property
+    def unconfirmed_bytes(self) -> int | None:
+        """WAL above what was confirmed."""
+        confirmed = None if self.slot is None else self.slot.confirmed_flush_lsn
+        return None if confirmed is None else max(self.wal_end - confirmed, 0)
+
+
+class WalRate:
+    """How fast the server writes WAL."""
+
+    def __init__(self, seconds: float = WAL_RATE_SECONDS) -> None:
+        self._seconds = seconds
+        self._looks: deque[tuple[float, int]] = deque()
+
+    def add(self, at: float, wal_end: int) -> None:
+        """A look at where the WAL ends."""
+        if self._looks and wal_end < self._looks[-1][1]:
+            self._looks.clear()
+        self._looks.append((at, wal_end))
+        # One look may be older than the window: else a rare look would leave no rate.
+        while len(self._looks) > 2 and self._looks[1][0] <= at - self._seconds:
+            self._looks.popleft()
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """None before there are two looks."""
+        if len(self._looks) < 2:
+            return None
+        (began, first), (ended, last) = self._looks[0], self._looks[-1]
+        return (last - first) / (ended - began) if ended > began else None
+
+
+def seconds_left(safe_bytes: int | None, bytes_per_second: float | None) -> float | None:
+    """How long until the slot is lost, if nothing is confirmed meanwhile; None if never, or nobody knows."""
+    if safe_bytes is None or not bytes_per_second:
+        return None
+    return max(safe_bytes, 0) / bytes_per_second

@@ -1,0 +1,77 @@
+"""Looks at the slot from time to time, over a connection of its own, and whenever a status wants to know.
+
+Invariant: a server that does not answer costs its asker SLOT_ASK_SECONDS_MAX, and nothing else.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+
+from cdc.limits import SLOT_ASK_SECONDS_MAX, SLOT_LOOK_SECONDS
+from cdc.source.connections import Connection, connect_sql, fetch
+from cdc.source.errors import SourceError
+from cdc.source.lsn import parse_lsn
+from cdc.source.slot_commands import read_slot
+from cdc.status.slot_cost import SlotLook, WalRate
+
+logger = logging.getLogger(__name__)
+
+
+class SlotWatch:
+    """The last look, and the rate of all."""
+
+    def __init__(self, conninfo: str, slot: str, application: str) -> None:
+        self.last: SlotLook | None = None
+        self.fault: str | None = None
+        """Why the last attempt to look failed."""
+        self.rate = WalRate()
+        self._conninfo = conninfo
+        self._slot = slot
+        self._application = application
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
+
+    async def look(self) -> SlotLook | None:
+        """Look now; None if the server cannot be asked (`fault` says why)."""
+        try:
+            async with asyncio.timeout(SLOT_ASK_SECONDS_MAX), self._turn:
+                self.last = await self._ask()
+        except (SourceError, TimeoutError) as fault:
+            self.fault = str(fault) or f"the server did not answer within {SLOT_ASK_SECONDS_MAX:g} s"
+            await self._hang_up()
+            return None
+        self.fault = None
+        self.rate.add(self.last.at, self.last.wal_end)
+        return self.last
+
+    async def run(self) -> None:
+        """Look again and again, for ever."""
+        while True:
+            await self.look()
+            await asyncio.sleep(SLOT_LOOK_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Look while the context lasts."""
+        task = asyncio.create_task(self.run(), name="slot watch")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await self._hang_up()
+
+    async def _ask(self) -> SlotLook:
+        if self._connection is None:
+            self._connection = await connect_sql(self._conninfo, self._application)
+        query = "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END AS lsn"
+        wal_end = (await fetch(self._connection, query))[0]["lsn"]
+        return SlotLook(time.monotonic(), parse_lsn(wal_end or "0/0"), await read_slot(self._connection, self._slot))
+
+    async def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                await connection.close()

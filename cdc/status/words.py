@@ -1,0 +1,66 @@
+"""What a status says in words: why G is where it is, and how long the slot lasts. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from cdc.source.lsn import format_lsn
+from flush_tracker.explanation import Explanation, Hold
+
+_UNITS: Final = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
+_SPANS: Final = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
+
+
+def size_words(count: int) -> str:
+    """A number of bytes."""
+    for name, unit in _UNITS:
+        if count >= unit:
+            return f"{count / unit:,.1f} {name}"
+    return f"{count:,} bytes"
+
+
+def span_words(seconds: float) -> str:
+    """A span of time."""
+    for name, unit in _SPANS:
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:,.1f} {name}"
+    return f"{seconds:,.1f} s"
+
+
+def hold_words(explained: Explanation, name_of: Callable[[int], str]) -> str:
+    """Why G is where it is: who holds it, by which transaction, since when, and what would free it."""
+    g = format_lsn(explained.g.lsn)
+    match explained.hold:
+        case Hold.NOTHING:
+            return f"nothing holds G: everything up to {g} is on disk, and that is all that the server has sent"
+        case Hold.OPEN_TRANSACTION:
+            at = format_lsn(explained.open_tx or 0)
+            return f"G is {g}: the transaction that commits at {at} is being received; freed by {explained.freed_by}"
+    holder = explained.holder
+    assert holder is not None, "a hold by a shape has a holder"
+    name = name_of(holder.shape)
+    if holder.first is None or explained.hold is Hold.JOINING:
+        return f"G is {g}: shape {name} is being born, for {span_words(holder.seconds)}; freed by {explained.freed_by}"
+    size = "" if holder.bytes_pending is None else f", {size_words(holder.bytes_pending)}"
+    others = explained.shapes_pending - 1
+    more = f"; {others:,} other shapes have something pending too" if others > 0 else ""
+    return (
+        f"G is {g}: shape {name} has rows of the transaction at {format_lsn(holder.first.aligned.tx)} "
+        f"that are not on disk, for {span_words(holder.seconds)} ({holder.transactions_pending:,} transactions{size} "
+        f"pending); freed by {explained.freed_by}{more}"
+    )
+
+
+def cost_words(slot: Mapping[str, Any]) -> str:
+    """What the slot costs; of the `slot` of a status."""
+    if not slot["exists"]:
+        return "there is no such slot"
+    if slot["loss"]:
+        return f"lost: {slot['loss']}"
+    retained = size_words(slot["retained_bytes"] or 0)
+    if slot["safe_wal_bytes"] is None:
+        return f"keeps {retained} of WAL; the server sets no limit, so it can fill its disk"
+    room = size_words(max(slot["safe_wal_bytes"], 0))
+    if slot["seconds_left"] is None:
+        return f"keeps {retained} of WAL; lost after {room} more"
+    rate = size_words(round(slot["wal_bytes_per_second"]))
+    return f"keeps {retained} of WAL; lost after {room} more, in {span_words(slot['seconds_left'])} at {rate}/s"

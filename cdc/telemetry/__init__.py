@@ -1,0 +1,1 @@
+"""What the program tells machines of itself: events and numbers."""

@@ -1,0 +1,78 @@
+"""How much a log has: rows and bytes, as headers and directories tell; what an operator asks. No row is read.
+
+Rows are those that a reader from the start gets: of the newest complete base, and of the log above it. Bytes are those
+of its own files; what the journal holds of it lies among the rows of others.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from storage.bases import Base
+from storage.disk import Disk
+from storage.errors import LogFault
+from storage.journal import JournalShare
+from storage.offset import SNAPSHOT_END, LogOffset
+from storage.segments import Segment
+from storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class LogCounts:
+    """One log at one moment."""
+
+    visible: LogOffset
+    durable: LogOffset
+    rows: int
+    bytes: int
+    fault: LogFault | None
+    """Why it takes no more rows."""
+
+
+def counts_of(store: Store, log: int) -> LogCounts:
+    """Of a log of a store; opens it if nobody has yet. Raises `UnknownLog`."""
+    with store.lock:
+        opened = store.log(log)
+        state = opened.state
+        bases, segments = list(opened.files.bases), list(opened.files.segments)
+        shares = store.logs.index.shares_of(log)
+        memory = sum(share.count for share, _ in state.in_memory() if share.last <= state.visible)
+        visible, durable, fault = state.visible, state.durable, state.fault
+    for segment in segments:
+        segment.load(store.disk)
+    rows = rows_of(bases, segments, shares, visible) + memory
+    return LogCounts(visible, durable, rows, bytes_of(store.disk, bases, segments), fault)
+
+
+def fault_of(store: Store, log: int) -> LogFault | None:
+    """Why a log takes no more rows, if it was opened and does not."""
+    with store.lock:
+        opened = store.logs.peek(log)
+        return None if opened is None else opened.state.fault
+
+
+def log_bytes(store: Store, log: int) -> int:
+    """Of a log's segments, without its bases; 0 for one that was not opened, since it does not grow."""
+    with store.lock:
+        opened = store.logs.peek(log)
+        return 0 if opened is None else sum(segment.size for segment in opened.files.segments)
+
+
+def rows_of(
+    bases: Sequence[Base], segments: Iterable[Segment], shares: Iterable[JournalShare], visible: LogOffset
+) -> int:
+    """Of loaded segments, and of shares that are not in them already; without those of an open transaction."""
+    base = next((one for one in reversed(bases) if one.is_complete), None)
+    rows = 0 if base is None else base.rows
+    last = SNAPSHOT_END if base is None else base.last
+    headers = [ref.header for segment in segments for ref in segment.refs]
+    for one in (*headers, *(share.entry for share in shares)):
+        if one.rows and last < one.last <= visible:
+            rows += one.rows
+            last = one.last
+    return rows
+
+
+def bytes_of(disk: Disk, bases: Iterable[Base], segments: Iterable[Segment]) -> int:
+    """Of files that are still there."""
+    paths = (one.path for one in (*bases, *segments))
+    return sum(disk.size(path) for path in paths if disk.exists(path))
