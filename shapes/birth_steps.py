@@ -96,6 +96,7 @@ NEXT: Final[Mapping[tuple[Step, Event], Step]] = {
     (Step.COPYING, Event.REFUSED): Step.FAILING,
     (Step.FINISHING, Event.DONE): Step.READY,
     (Step.FINISHING, Event.LOST): Step.FINISHING,
+    (Step.FINISHING, Event.REFUSED): Step.FAILING,
     (Step.RETREATING, Event.DONE): Step.PUBLISHING,
     (Step.RETREATING, Event.LOST): Step.RETREATING,
     (Step.RETREATING, Event.REFUSED): Step.FAILING,

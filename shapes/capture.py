@@ -15,9 +15,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import psycopg
+
 from cdc.source.attempt import Arrived, Connected, Delivery, PublicationAltered, Stopping
+from cdc.source.errors import ConnectionFault
 from cdc.source.fragments import Fragment, KeepAlive, RelationChange
 from cdc.source.identity import Fresh, OtherTimeline, PublicationChanged
+from cdc.source.limits import POLL_SECONDS
 from cdc.source.lsn import Lsn
 from shapes.acknowledge import Acknowledger
 from shapes.endings import STREAM_REPLACED, until_done
@@ -138,14 +142,25 @@ class Capture:
     async def _connected(self, connected: Connected) -> None:
         house = self._house
         await self._drop_open()
-        if house.collector.streamed is None:
-            async with house.control() as connection:
-                house.collector.streamed = Streamed(await look_at_all_running(connection))
-                await restore(house, connection)
+        while house.collector.streamed is None:
+            await self._begin()
         await self._judge(connected)
         house.collector.resume(connected.start)
         house.wal_end_at_connect = connected.wal_end
         house.is_streaming = True
+
+    async def _begin(self) -> None:
+        """Learn what ran before we stream, and bring back what was there; nothing, if the server does not answer."""
+        house = self._house
+        try:
+            async with house.control() as connection:
+                streamed = Streamed(await look_at_all_running(connection))
+                await restore(house, connection)
+        except (ConnectionFault, psycopg.OperationalError) as fault:
+            logger.warning("the server could not be asked what runs, and is asked again: %s", fault)
+            await asyncio.sleep(POLL_SECONDS)
+        else:
+            house.collector.streamed = streamed
 
     async def _drop_open(self) -> None:
         """Nothing of the new connection is taken before what was open is off the disk (A3)."""

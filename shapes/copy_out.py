@@ -18,7 +18,7 @@ import psycopg
 from psycopg import pq
 
 from cdc.source.connections import Connection
-from cdc.source.copy_both import Framing, _is_encrypted
+from cdc.source.copy_both import Framing, is_encrypted
 from cdc.source.errors import ProtocolError, StreamEnded
 from cdc.source.framing import HEAD_BYTES, Message
 from cdc.source.limits import BATCH_BYTES, LIBPQ_PIECE_BYTES, MESSAGE_BYTES_MAX
@@ -48,7 +48,7 @@ class CopyOut:
         """Send the statement; what the server makes of it comes with the first batch."""
         pgconn = connection.pgconn
         try:
-            is_plain = framing is Framing.PLAIN or (framing is Framing.AUTO and not await _is_encrypted(connection))
+            is_plain = framing is Framing.PLAIN or (framing is Framing.AUTO and not await is_encrypted(connection))
             connected = socket.socket(fileno=os.dup(pgconn.socket))
         except (OSError, psycopg.Error) as error:
             raise StreamEnded(f"the connection broke: {error}", sqlstate=None) from None

@@ -11,6 +11,7 @@ Invariants:
     what is found does not depend on where the bytes were split between reads
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from cdc.source.walsender import CopyBatch
 
 _COPY_DATA, _TAB, _NEWLINE, _BACKSLASH, _N = np.frombuffer(b"d\t\n\\N", np.uint8)
 _NULL_BYTES: Final = 2
+_PIECE_BYTES: Final = 64 * 1024
 
 Bounds = npt.NDArray[np.int32]
 """Rows x columns x (start, end)."""
@@ -44,7 +46,8 @@ def find_rows(buffer: Bytes, filled: int, message_bytes_max: int) -> Found:
     window = buffer[:filled]
     if filled < HEAD_BYTES:
         return find_messages(buffer, 0, filled, message_bytes_max, filled + 1)
-    heads = np.flatnonzero((window[: 1 - HEAD_BYTES] == _COPY_DATA) & (window[1 : filled + 2 - HEAD_BYTES] == 0))
+    heads = _places(window[: 1 - HEAD_BYTES], lambda piece: piece == _COPY_DATA)
+    heads = heads[window[heads + 1] == 0]
     if not len(heads) or heads[0] != 0:
         return find_messages(buffer, 0, filled, message_bytes_max, filled + 1)
     ends = heads + 1 + every_uint32(window)[heads + 1].astype(np.int64)
@@ -75,7 +78,7 @@ def parse_rows(batch: CopyBatch, values: pa.StructType, head_bytes: int) -> pa.S
         buffer[starts - back] = 0
     first, stop = int(starts[0]), int(ends[-1])
     region = buffer[first:stop]
-    separators = np.flatnonzero(region - _TAB <= _NEWLINE - _TAB)  # both at once: they are neighbours
+    separators = _places(region, lambda piece: piece - _TAB <= _NEWLINE - _TAB)  # both at once: they are neighbours
     if len(separators) != len(batch) * columns:
         raise ProtocolError("COPY sent another number of values than asked for", rows=len(batch), columns=columns)
     bounds: Bounds = np.empty((len(batch), columns, 2), np.int32)
@@ -84,7 +87,7 @@ def parse_rows(batch: CopyBatch, values: pa.StructType, head_bytes: int) -> pa.S
     bounds[:, 1:, 0] = bounds[:, :-1, 1] + 1
     if (bounds[:, -1, 1] + 1 != ends - first).any():
         raise ProtocolError("a row of COPY does not end where its message does")
-    slashes = np.flatnonzero(region == _BACKSLASH)
+    slashes = _places(region, lambda piece: piece == _BACKSLASH)
     tags = np.full((len(batch), columns), TEXT, np.uint8)
     if len(slashes):
         nulls = _nulls(region, bounds)
@@ -93,6 +96,12 @@ def parse_rows(batch: CopyBatch, values: pa.StructType, head_bytes: int) -> pa.S
         if len(slashes) > np.count_nonzero(nulls):
             region, bounds = _unescaped(region, bounds, slashes)
     return to_struct(region, Cells(bounds, tags), values)
+
+
+def _places(data: Bytes, is_wanted: Callable[[Bytes], Flags]) -> Integers:
+    """Where the wanted bytes are. Piece by piece: memory for a whole batch would be got from the kernel each time."""
+    pieces = [np.flatnonzero(is_wanted(data[at : at + _PIECE_BYTES])) + at for at in range(0, len(data), _PIECE_BYTES)]
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
 
 
 def _nulls(region: Bytes, bounds: Bounds) -> Flags:

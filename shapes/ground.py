@@ -5,7 +5,6 @@ Invariants:
     once there is a handle, whoever leaves ends it in the catalog before its log goes (A11, A12)
 """
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -20,14 +19,15 @@ from shapes.errors import MustLeave, TableChanged
 from shapes.household import Household
 from shapes.limits import HELD_BYTES_MAX, ROOM_SECONDS
 from shapes.members import Member
-from shapes.registry import Entry
+from shapes.registry import REMOVED, Entry
 from shapes.relevance import Ends, relevance
 from shapes.snapshot_transaction import Selection
 from shapes.streamed import Demand
 from shapes.tables import read_tables
+from shapes.threads import in_thread
 from shapes.where.clause import Clause
 from storage.bases import Base
-from storage.catalog_records import Snapshot
+from storage.catalog_records import Life, Snapshot
 from storage.errors import BufferFull
 from storage.log_facts import LogFacts
 from storage.offset import SNAPSHOT_END
@@ -54,6 +54,7 @@ class ShapeGround:
         self._definition = definition
         self._name = name
         self._succeeds = succeeds
+        self._is_first = succeeds is None
         self._told = told
         self._member: Member | None = None
         self._demand: Demand | None = None
@@ -139,26 +140,40 @@ class ShapeGround:
         """Let go of the stream, and of what was begun on disk."""
         house = self._house
         async with house.turn:
-            entry = self.entry
-            if entry is not None:
+            entry, why = self.entry, self._ended_by_others()
+            if entry is not None and why is None:
                 await in_thread(house.registry.ended, entry.handle, SNAPSHOT_END, f"birth: {reason}")
+            if entry is not None:
                 self._succeeds = entry.handle if self._name is not None else None
+                self._is_first = self._is_first and why in {None, REMOVED}  # else a successor is on its way
             if self._member is not None:
                 house.collector.end(self._member.number)
                 self._member = None
             if entry is not None:
                 await in_thread(house.store.remove_log, entry.log)
                 self.entry = None
+        if why == REMOVED:
+            raise TableChanged("somebody removed the shape while it was copied", hint="Ask for it again.")
 
     async def ready(self, base: Base) -> None:
         """Record that the base is complete."""
         assert self.entry is not None, "it was born"
+        if (why := self._ended_by_others()) is not None:
+            raise TableChanged(f"the shape ended while it was copied: {why}")
         self.entry = await in_thread(self._house.registry.ready, self.entry.handle, base.number)
 
     async def failed(self, reason: str, hint: str) -> None:
         """For good."""
         self.fault, self.hint = reason, hint
         await self.leave(reason)
+        if self._is_first and self._name is not None:
+            # Whoever asked was told. Its name is free again, and no start tries what nobody expects any more.
+            await in_thread(self._house.registry.withdrawn, self._name)
+
+    def _ended_by_others(self) -> str | None:
+        """Why the shape that was born has ended meanwhile, if it has: its table was altered, or somebody removed it."""
+        entry = None if self.entry is None else self._house.registry.find(self.entry.handle)
+        return entry.shape.reason if entry is not None and entry.shape.life is Life.ENDED else None
 
     async def _look_up(self, connection: Connection) -> Table | None:
         return (await read_tables(connection, [self._definition.oid])).get(self._definition.oid)
@@ -188,13 +203,3 @@ def as_relation(table: Table) -> Relation:
         for one in table.columns
     )
     return Relation(table.oid, table.schema, table.name, table.replica_identity, columns)
-
-
-async def in_thread(work: Callable[..., T], *arguments: object) -> T:
-    """Run what waits for the disk; a cancellation waits for its end, so that nobody writes behind our back."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise

@@ -34,7 +34,13 @@ class Order:
     succeeds: str | None
     status: Status = field(default_factory=lambda: Status(Step.PUBLISHING))
     born: "asyncio.Future[Entry]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The handle, once its identity is on disk; its base is still being copied."""
+    """The first handle, once its identity is on disk; its base is still being copied."""
+    entry: Entry | None = None
+    """The present handle: a copy that is taken again has a new one."""
+    failure: BirthFailed | None = None
+    """Why it was not born, once that is certain."""
+    task: "asyncio.Task[None] | None" = None
+    is_withdrawn: bool = False
     done: "asyncio.Future[bool]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Whether it became ready."""
 
@@ -60,17 +66,28 @@ class Nursery:
         order = self._orders.get(key)
         if order is None:
             order = self._orders[key] = Order(definition, name, succeeds)
-            self._run(self._bear(order), f"birth of {definition}")
+            order.task = self._run(self._bear(order), f"birth of {definition}")
         return order
+
+    async def withdraw(self, name: str) -> bool:
+        """End the births of a name. Whether there was one."""
+        orders = [order for order in self.orders if order.name == name and order.task is not None]
+        for order in orders:
+            assert order.task is not None, "filtered above"
+            order.is_withdrawn = True
+            order.task.cancel()
+            await asyncio.wait([order.task])
+        return bool(orders)
 
     def succeed(self, ended: Entry) -> None:
         """The place of a shape with a name is to be taken."""
         self._run(self._succeed(ended), f"successor of {ended.handle}")
 
-    def _run(self, work: Coroutine[None, None, None], name: str) -> None:
+    def _run(self, work: Coroutine[None, None, None], name: str) -> "asyncio.Task[None]":
         task = self._group.create_task(work, name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
 
     async def _succeed(self, ended: Entry) -> None:
         house = self._house
@@ -90,6 +107,7 @@ class Nursery:
         house = self._house
 
         def told(entry: Entry) -> None:
+            order.entry = entry
             if not order.born.done():
                 order.born.set_result(entry)
 
@@ -101,12 +119,19 @@ class Nursery:
             async with self._places:
                 birth = Birth(ground, house.conninfo, house.application, house.clocks, watch)
                 is_ready = await birth.run()
+            if not is_ready:
+                order.failure = BirthFailed(ground.fault, hint=ground.hint)
             order.done.set_result(is_ready)
-            if not is_ready and not order.born.done():
-                order.born.set_exception(BirthFailed(ground.fault, hint=ground.hint))
+            if order.failure is not None and not order.born.done():
+                order.born.set_exception(order.failure)
                 order.born.exception()  # whoever waits is told; nobody has to
             if not is_ready:
                 logger.error("the shape %s was not born: %s %s", order.definition, ground.fault, ground.hint)
+        except asyncio.CancelledError:
+            if order.is_withdrawn:  # at a stop, the next start clears up
+                order.failure = BirthFailed("it was removed", hint="Ask for it again.")
+                await ground.leave("removed")
+            raise
         finally:
             del self._orders[order.definition.identity, order.name]
             order.born.cancel()

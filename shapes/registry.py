@@ -24,7 +24,7 @@ from shapes.idleness import Idleness
 from shapes.shape_names import check_name, free_name
 from storage.catalog import Catalog, CatalogState
 from storage.catalog_records import Born, Ended, Life, Ready, Rebased, Record, Shape, Snapshot, Succeeded
-from storage.offset import LogOffset
+from storage.offset import SNAPSHOT_END, LogOffset
 
 REMOVED: Final = "removed"
 """The reason of an end that a person wanted: a shape with a name gets no successor after it."""
@@ -199,6 +199,21 @@ class Registry:
             newest = self._state.newest_of(log)
             if newest is None or newest.life is Life.ENDED:
                 self._forget(log)
+
+    def withdrawn(self, name: str) -> bool:
+        """Nobody wants a successor of the ended shape any more that had the name. Whether one was awaited."""
+        with self._appending:
+            ended = self._state.named(name)
+            if ended is None or not self._is_awaiting(ended):
+                return False
+            # An end is told once, so the successor that nobody wants comes into being, and is removed.
+            handle = self._new_handle(_definition(ended))
+            self._catalog.append(
+                Born(handle, self._state.next_log, name, ended.definition, ended.snapshot),
+                Succeeded(ended.handle, handle),
+                Ended(handle, SNAPSHOT_END, REMOVED),
+            )
+            return True
 
     def touch(self, handle: str, now: float) -> None:
         """Somebody asked for the handle."""

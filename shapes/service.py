@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shapes.definition import Definition, Table
-from shapes.errors import UnknownShape
+from shapes.errors import ShapeNameTaken, UnknownShape
 from shapes.household import Household
 from shapes.nursery import Nursery, Order
 from shapes.registry import REMOVED, Entry
 from shapes.requests import Request, define
+from shapes.shape_names import default_name
 from shapes.tables import find_table, read_tables
 from storage.bases import Base
 from storage.catalog_records import Life
@@ -101,6 +102,43 @@ class ShapeService:
             return self.nursery.order(found, name)
         return self.house.registry.defined(found) or self.nursery.order(found)
 
+    async def add_named(self, table: str, request: Request, name: str | None) -> Order | Entry:
+        """A shape that is kept, by default under its table's name. Asked for again, it is the same one."""
+        facts = await self.table(table)
+        found = define(request, facts)
+        name = default_name(facts.schema, facts.name) if name is None else name
+        entry = self.house.registry.named(name)
+        if entry is not None and entry.shape.life is not Life.ENDED and entry.definition == found:
+            return entry
+        self.house.registry.check_free(name)
+        if any(order.name == name and order.definition != found for order in self.nursery.orders):
+            raise ShapeNameTaken(f"the name {name!r} belongs to a shape that is being born")
+        return self.nursery.order(found, name)
+
+    def known(self, shape: str) -> Entry:
+        """The shape of a name or handle, in whatever state; raises `UnknownShape`."""
+        registry = self.house.registry
+        entry = registry.named(shape) or registry.find(shape)
+        entry = entry or next((one for one in registry.awaiting() if one.shape.name == shape), None)
+        if entry is None:
+            raise UnknownShape("no shape has this name or handle", shape=shape)
+        return entry
+
+    def living(self, shape: str) -> Entry:
+        """The shape of a name or handle, or who stands in its place; raises `UnknownShape` if nobody does."""
+        entry = self.known(shape)
+        replacement = self.house.registry.replacement(entry.handle)
+        if replacement is None:
+            raise UnknownShape(f"the shape ended: {entry.shape.reason}", shape=shape)
+        return replacement
+
+    def served_now(self, shape: str) -> Served:
+        """As `living`, for a reader."""
+        served = self.served(self.living(shape).handle)
+        if served is None:
+            raise UnknownShape("the shape is only being born, or just ended", shape=shape)
+        return served
+
     async def shape_for(self, definition: Definition) -> Served:
         """The shape of a definition, born if need be; its base may still be being copied."""
         entry = self.house.registry.defined(definition)
@@ -131,6 +169,20 @@ class ShapeService:
     def watch(self, served: Served) -> Marks:
         """V and D of its log, for an event loop to wait on."""
         return self.house.store.watch(served.log)
+
+    async def remove_named(self, shape: str) -> str:
+        """End a shape by name or handle: also one that is being born, or whose successor is awaited."""
+        registry = self.house.registry
+        is_coming = any(order.name == shape for order in self.nursery.orders)
+        name = shape if is_coming else self.known(shape).shape.name
+        entry = None if name is None else registry.named(name)
+        if name is not None and (entry is None or entry.shape.life is Life.BORN):
+            was_coming = await self.nursery.withdraw(name)
+            if await asyncio.to_thread(registry.withdrawn, name) or was_coming:
+                return name
+        living = self.living(shape)
+        await self.remove(living.handle)
+        return living.handle
 
     async def remove(self, handle: str) -> None:
         """End a shape because somebody wants it; one with a name gets no successor, and its name is free."""

@@ -12,7 +12,7 @@ Invariants:
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from shapes.copy_out import CopyOut
 from shapes.copy_text import parse_rows
 from shapes.limits import SNAPSHOT_DISK_SECONDS_MAX, SNAPSHOT_PENDING_BYTES_MAX
 from shapes.snapshot_transaction import SnapshotTransaction, copy_fault
+from shapes.threads import in_thread
 from storage.bases import Base, BaseWriter
 from storage.clocks import Clocks
 from storage.errors import SharedDiskFault
@@ -152,13 +153,3 @@ def _how_far(transaction: SnapshotTransaction, chunks: Chunks) -> CopyProgress:
     is_known = estimate is not None and estimate > 0 and transaction.selection.where is None
     share = min(chunks.rows / estimate, 1.0) if is_known and estimate else None
     return CopyProgress(chunks.rows, chunks.wire_bytes, share)
-
-
-async def in_thread(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Run in a thread; whoever cancels waits for its end, or it would write behind the back of what comes next."""
-    running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise

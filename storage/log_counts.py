@@ -50,6 +50,13 @@ def fault_of(store: Store, log: int) -> LogFault | None:
         return None if opened is None else opened.state.fault
 
 
+def pending_bytes(store: Store, log: int) -> int:
+    """What a log holds in memory and has not on disk; 0 if it was not opened."""
+    with store.lock:
+        opened = store.logs.peek(log)
+        return 0 if opened is None else opened.state.held_size
+
+
 def log_bytes(store: Store, log: int) -> int:
     """Of a log's segments, without its bases; 0 for one that was not opened, since it does not grow."""
     with store.lock:

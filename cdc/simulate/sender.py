@@ -66,7 +66,7 @@ class Sender:
                 messages += self._description(change.relation)
                 messages.append(_change(change))
         self._frames += (write.data_frame(message, at, at) for message in messages)
-        self._frames.append(write.data_frame(write.commit(at, end, transaction.time), at, end))
+        self._frames.append(write.data_frame(write.commit(at, end, transaction.time), end, end))
         self._reached = at
 
     def _description(self, relation: Relation) -> list[bytes]:

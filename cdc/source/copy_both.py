@@ -62,12 +62,12 @@ async def start_stream(
     The connection must stay alive, and untouched, for as long as the stream is used.
     """
     pgconn = connection.pgconn
-    if framing is Framing.PLAIN or (framing is Framing.AUTO and not await _is_encrypted(connection)):
+    if framing is Framing.PLAIN or (framing is Framing.AUTO and not await is_encrypted(connection)):
         return await PlainStream.start(pgconn.socket, command, message_bytes_max)
     return await LibpqStream.start(pgconn, command)
 
 
-async def _is_encrypted(connection: psycopg.AsyncConnection[Any]) -> bool:
+async def is_encrypted(connection: psycopg.AsyncConnection[Any]) -> bool:
     """Whether the bytes on the socket are not the protocol's. libpq tells of TLS; of GSSAPI only the server does."""
     pgconn = connection.pgconn
     options = {option.keyword: option.val for option in pgconn.info}

@@ -64,7 +64,10 @@ class Session:
         self._known = known
         self._waiting = waiting
         self._claim = Claim(application_name(settings.slot, secrets.token_hex(4)))
-        self._attempts_count = 0
+        self.attempts_count = 0
+        """Connections that were made."""
+        self.fault: ConnectionFault | None = None
+        """Why there is none at present, if there was an attempt."""
         self._attempt: Attempt | None = None
         self._ready: deque[Delivery] = deque()
         self._tries: tenacity.AsyncRetrying | None = None
@@ -136,12 +139,14 @@ class Session:
             raise Unreachable(f"gave up: {last}", server=server) from None
         opened = await open_attempt(self.settings, self._known(), self.publisher, self._claim, self._waiting)
         self._reached = time.monotonic()
-        self._attempts_count += 1
-        self._attempt = Attempt(self._attempts_count, opened, self.settings, self.relations, self.publisher)
-        log.info("connected to %s, attempt %d", printable(self.settings.conninfo), self._attempts_count)
+        self.attempts_count += 1
+        self.fault = None
+        self._attempt = Attempt(self.attempts_count, opened, self.settings, self.relations, self.publisher)
+        log.info("connected to %s, attempt %d", printable(self.settings.conninfo), self.attempts_count)
 
     async def _leave(self, fault: ConnectionFault) -> None:
         log.warning("disconnected: %s", fault)
+        self.fault = fault
         attempt = await self._drop()
         if attempt is not None and time.monotonic() - attempt.started > SHORT_LIFE_SECONDS:
             self._tries = self._try = None

@@ -17,6 +17,7 @@ from cdc.status.words import cost_words, hold_words
 from flush_tracker.explanation import Explanation
 from shapes.registry import Entry
 from shapes.service import ShapeService
+from storage.log_counts import pending_bytes
 
 _MICROSECONDS: Final = 1_000_000
 
@@ -49,8 +50,8 @@ class StatusDesk:
             "started_at": _moment(self._started),
             "connection": {
                 "is_up": attempt is not None,
-                "attempts": 0 if attempt is None else attempt.number,
-                "fault": self.watch.fault,
+                "made": house.session.attempts_count,
+                "fault": None if house.session.fault is None else str(house.session.fault),
             },
             "confirmed_flush_lsn": confirmed,
             "global_flushed_lsn": format_lsn(explained.g.lsn),
@@ -58,7 +59,7 @@ class StatusDesk:
             "held_by": self._held_by(explained),
             "explanation": hold_words(explained, self._name_of),
             "disk_fault": self._disk_fault(),
-            "slot": slot | {"explanation": cost_words(slot)},
+            "slot": slot | {"explanation": cost_words(slot) if look is not None else self.watch.fault},
             "births": [birth_facts(order) for order in app.nursery.orders],
             "shapes": shapes,
         }
@@ -114,7 +115,7 @@ class StatusDesk:
         member = house.collector.members.get(number)
         if member is None or member.log is None:
             return None if member is None or member.held is None else member.held.size
-        return house.store.pending_bytes(member.log)
+        return pending_bytes(house.store, member.log)
 
     def _disk_fault(self) -> str | None:
         fault = self._app.house.store.fault or self._app.acknowledger.fault

@@ -53,7 +53,7 @@ def birth_facts(order: Order) -> dict[str, Any]:
         "name": order.name,
         "table": f"{definition.schema}.{definition.table}",
         "where": definition.where,
-        "handle": order.born.result().handle if order.born.done() and not order.born.cancelled() else None,
+        "handle": None if order.entry is None else order.entry.handle,
         "step": status.step.value,
         "attempt": status.attempt,
         "reason": status.reason,

@@ -5,9 +5,9 @@ Invariant: a server that does not answer costs its asker SLOT_ASK_SECONDS_MAX, a
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator
+from typing import Final, LiteralString
 
 from cdc.limits import SLOT_ASK_SECONDS_MAX, SLOT_LOOK_SECONDS
 from cdc.source.connections import Connection, connect_sql, fetch
@@ -16,8 +16,9 @@ from cdc.source.lsn import parse_lsn
 from cdc.source.slot_commands import read_slot
 from cdc.status.slot_cost import SlotLook, WalRate
 
-logger = logging.getLogger(__name__)
-
+_WAL_END: Final[LiteralString] = """
+    SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END AS lsn
+"""
 
 class SlotWatch:
     """The last look, and the rate of all."""
@@ -66,8 +67,7 @@ class SlotWatch:
     async def _ask(self) -> SlotLook:
         if self._connection is None:
             self._connection = await connect_sql(self._conninfo, self._application)
-        query = "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END AS lsn"
-        wal_end = (await fetch(self._connection, query))[0]["lsn"]
+        wal_end = (await fetch(self._connection, _WAL_END))[0]["lsn"]
         return SlotLook(time.monotonic(), parse_lsn(wal_end or "0/0"), await read_slot(self._connection, self._slot))
 
     async def _hang_up(self) -> None:

@@ -1,5 +1,6 @@
 """What a where clause may not be: the words, and the place, of each refusal; and what its types do to it."""
 
+import pyarrow as pa
 import pytest
 
 from shapes.errors import InvalidWhere
@@ -137,13 +138,33 @@ def test_shorthands_that_multiply_are_bounded() -> None:
     assert "bigger than maximum size" in refusal(text).message
 
 
-def test_every_clause_that_is_taken_can_be_read_again_from_its_text() -> None:
-    deepest = "bo"
-    for _ in range(WHERE_DEPTH_MAX - 2):
-        deepest = f"NOT ({deepest})"
-    for text in (deepest, "a" + " + 1" * (WHERE_DEPTH_MAX - 3) + " = 1", "((a::int8)::numeric)::text = 'x'"):
-        clause = Clause.of(text, COLUMNS)
-        assert Clause.stored(clause.text, COLUMNS) == clause
+@pytest.mark.parametrize(
+    ("form", "innermost"),
+    [
+        ("NOT ({})", "bo"),
+        ("{} + 1", "a"),
+        ("({}) IS NOT DISTINCT FROM false", "bo"),
+        ("(1, {}) < (1, true)", "bo"),
+        ("({})::text::int4", "a"),
+        ("({}) <> ANY(ARRAY[bo])", "bo"),
+        ("ARRAY[({})[1]]", "arr"),
+        ("bo = ({}) AND bo", "bo"),
+        ("coalesce(a, {})", "a"),
+    ],
+)
+def test_the_deepest_clause_that_is_taken_can_be_read_again_and_asked(form: str, innermost: str) -> None:
+    deepest, nested = None, innermost
+    for _ in range(WHERE_DEPTH_MAX):
+        nested = form.format(nested)
+        try:
+            deepest = Clause.of(f"({nested}) IS NULL", COLUMNS)
+        except InvalidWhere:
+            break
+    assert deepest is not None
+    assert "nested too deeply" in refusal(f"({nested}) IS NULL").message
+    assert Clause.stored(deepest.text, COLUMNS) == deepest
+    row = pa.RecordBatch.from_pydict({"a": ["1"], "bo": ["t"], "arr": ["{1}"]})
+    assert deepest.evaluate(row).result.to_pylist() == [False]
 
 
 @pytest.mark.parametrize("column", ["b", "u8", "loose"])

@@ -1,0 +1,40 @@
+"""The one application of the program: every part gives its routes, the guard stands before all of them."""
+
+import logging
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp
+
+from cdc.app import App
+from cdc.http.access import Guard
+from cdc.http.admin import Admin
+from cdc.http.probes import probe_routes
+from cdc.status.report import StatusDesk
+from cdc.status.slot_watch import SlotWatch
+from cdc.telemetry.metrics import exposition
+from shapes.service import ShapeService
+
+logger = logging.getLogger(__name__)
+
+
+def application(app: App, watch: SlotWatch, secret: str | None) -> ASGIApp:
+    """What the server serves."""
+    service = ShapeService(app.house, app.nursery)
+    desk = StatusDesk(app, service, watch)
+    routes = [
+        *probe_routes(service, exposition(app, service, desk)),
+        *Admin(service, desk).routes(),
+    ]
+    starlette = Starlette(routes=routes, exception_handlers={404: _not_found, Exception: _failed})
+    return Guard(starlette, secret)
+
+
+async def _not_found(_: Request, __: Exception) -> Response:
+    return PlainTextResponse("Not found", 404)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    logger.error("the answer to %s %s failed", request.method, request.url.path, exc_info=error)
+    return JSONResponse({"error": "Internal server error"}, 500)

@@ -1,0 +1,201 @@
+"""The program's numbers, in the form that Prometheus reads. docs/metrics.md explains each name.
+
+Invariants:
+    nothing here counts on its own: each number is asked of the part that knows it, when somebody looks
+    no label has a shape's name or a table's: ten thousand shapes must not make ten thousand series
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from cdc.app import App
+from cdc.status.report import StatusDesk
+from cdc.status.slot_cost import SlotLook, seconds_left
+from shapes.service import ShapeService, State
+from storage.catalog_records import Life
+from storage.metrics import Metric as StorageMetric
+
+
+class ProgramMetric(StrEnum):
+    """The names beside those of storage."""
+
+    STATE = "shapelog_state"
+    CONNECTED = "shapelog_source_connected"
+    CONNECTIONS = "shapelog_source_connections_total"
+    RECEIVED_LSN = "shapelog_source_received_lsn"
+    SEEN_LSN = "shapelog_source_seen_lsn"
+    SLOT_FOUND = "shapelog_slot_found"
+    SLOT_HEALTH = "shapelog_slot_health"
+    SLOT_ACTIVE = "shapelog_slot_active"
+    SLOT_CONFIRMED_LSN = "shapelog_slot_confirmed_flush_lsn"
+    SLOT_RESTART_LSN = "shapelog_slot_restart_lsn"
+    SLOT_RETAINED_BYTES = "shapelog_slot_retained_wal_bytes"
+    SLOT_UNCONFIRMED_BYTES = "shapelog_slot_unconfirmed_wal_bytes"
+    SLOT_RESTART_TO_CONFIRMED_BYTES = "shapelog_slot_restart_to_confirmed_bytes"
+    SLOT_SAFE_BYTES = "shapelog_slot_safe_wal_bytes"
+    SLOT_SECONDS_LEFT = "shapelog_slot_seconds_left"
+    WAL_END_LSN = "shapelog_server_wal_end_lsn"
+    WAL_RATE = "shapelog_server_wal_bytes_per_second"
+    G_LSN = "shapelog_flushed_lsn"
+    G_LAG_BYTES = "shapelog_flushed_lag_bytes"
+    G_LAG_SECONDS = "shapelog_flushed_lag_seconds"
+    HELD = "shapelog_flushed_held"
+    PENDING_SHAPES = "shapelog_pending_shapes"
+    SHAPES = "shapelog_shapes"
+    ENDED = "shapelog_shapes_ended"
+    BIRTHS = "shapelog_births"
+    COPIED_ROWS = "shapelog_births_copied_rows"
+
+
+_SLOT_STATES: Final = ("reserved", "extended", "unreserved", "lost", "missing")
+
+
+class ProgramCollector(Collector):
+    """Asks the running parts."""
+
+    def __init__(self, app: App, service: ShapeService, desk: StatusDesk) -> None:
+        self._app = app
+        self._service = service
+        self._desk = desk
+
+    def collect(self) -> Iterator[Metric]:
+        """All numbers as of now; of the slot, as of the last look."""
+        yield from self._source()
+        yield from self._slot(self._desk.watch.last)
+        yield from self._flushed()
+        yield from self._shapes()
+        yield from storage_metrics(self._app)
+
+    def _source(self) -> Iterator[Metric]:
+        session, tracker = self._app.house.session, self._app.house.collector.tracker
+        state = _family(ProgramMetric.STATE, "state")
+        for one in State:
+            state.add_metric([one.value], self._service.state is one)
+        yield state
+        yield _gauge(ProgramMetric.CONNECTED, session.attempt is not None)
+        yield CounterMetricFamily(*_names(ProgramMetric.CONNECTIONS), value=session.attempts_count)
+        yield _gauge(ProgramMetric.RECEIVED_LSN, session.received)
+        yield _gauge(ProgramMetric.SEEN_LSN, tracker.seen.lsn)
+
+    def _slot(self, look: SlotLook | None) -> Iterator[Metric]:
+        yield _gauge(ProgramMetric.SLOT_FOUND, look is not None and look.slot is not None)
+        if look is None:
+            return
+        health = "missing" if look.slot is None else look.slot.wal_status or "lost"
+        family = _family(ProgramMetric.SLOT_HEALTH, "status")
+        for state in _SLOT_STATES:
+            family.add_metric([state], state == health)
+        yield family
+        rate = self._desk.watch.rate.bytes_per_second
+        slot = look.slot
+        restart, confirmed = (None, None) if slot is None else (slot.restart_lsn, slot.confirmed_flush_lsn)
+        known = {
+            ProgramMetric.WAL_END_LSN: look.wal_end,
+            ProgramMetric.WAL_RATE: rate,
+            ProgramMetric.SLOT_ACTIVE: slot and slot.active_pid is not None,
+            ProgramMetric.SLOT_CONFIRMED_LSN: confirmed,
+            ProgramMetric.SLOT_RESTART_LSN: restart,
+            ProgramMetric.SLOT_RETAINED_BYTES: look.retained_bytes,
+            ProgramMetric.SLOT_UNCONFIRMED_BYTES: look.unconfirmed_bytes,
+            ProgramMetric.SLOT_RESTART_TO_CONFIRMED_BYTES: None if None in (restart, confirmed) else confirmed - restart,
+            ProgramMetric.SLOT_SAFE_BYTES: slot and slot.safe_wal_bytes,
+            ProgramMetric.SLOT_SECONDS_LEFT: slot and seconds_left(slot.safe_wal_bytes, rate),
+        }
+        for metric, value in known.items():
+            if value is not None:  # a number that nobody knows is no zero
+                yield _gauge(metric, value)
+
+    def _flushed(self) -> Iterator[Metric]:
+        explained = self._desk.explain()
+        yield _gauge(ProgramMetric.G_LSN, explained.g.lsn)
+        yield _gauge(ProgramMetric.G_LAG_BYTES, explained.seen.lsn - explained.g.lsn)
+        yield _gauge(ProgramMetric.G_LAG_SECONDS, explained.holder.seconds if explained.holder is not None else 0)
+        held = _family(ProgramMetric.HELD, "by")
+        held.add_metric([explained.hold.value], 1)
+        yield held
+        yield _gauge(ProgramMetric.PENDING_SHAPES, explained.shapes_pending)
+
+    def _shapes(self) -> Iterator[Metric]:
+        lives = Counter[tuple[str, str]]()
+        for entry in self._app.house.registry.living():
+            lives[entry.shape.life.value, "no" if entry.shape.name is None else "yes"] += 1
+        shapes = _family(ProgramMetric.SHAPES, "life", "named")
+        for life in (Life.BORN, Life.READY):
+            for named in ("no", "yes"):
+                shapes.add_metric([life.value, named], lives[life.value, named])
+        yield shapes
+        ended = _family(ProgramMetric.ENDED, "reason")
+        for reason, count in self._app.house.endings.counts.items():
+            ended.add_metric([reason], count)
+        yield ended
+        orders = self._app.nursery.orders
+        births = _family(ProgramMetric.BIRTHS, "step")
+        for step, count in Counter(order.status.step.value for order in orders).items():
+            births.add_metric([step], count)
+        yield births
+        copied = sum(order.status.progress.rows for order in orders if order.status.progress is not None)
+        yield _gauge(ProgramMetric.COPIED_ROWS, copied)
+
+
+_STORAGE_LABELS: Final = {
+    StorageMetric.READS: "source",
+    StorageMetric.READ_ROWS: "source",
+    StorageMetric.FLUSHES: "trigger",
+    StorageMetric.FLUSH_FAILURES: "code",
+}
+
+
+def storage_metrics(app: App) -> Iterator[Metric]:
+    """What storage counts; gaps of all logs in one number, since their label would be the shape."""
+    metrics = app.house.store.metrics
+    gauges = app.house.store.gauges()
+    for metric in StorageMetric:
+        if metric in gauges:
+            yield GaugeMetricFamily(*_names(metric), value=gauges[metric])
+            continue
+        label = _STORAGE_LABELS.get(metric)
+        if label is None:
+            yield CounterMetricFamily(*_names(metric), value=metrics.value(metric))
+            continue
+        family = CounterMetricFamily(*_names(metric), labels=[label])
+        for (counted, value), count in list(metrics.counters.items()):
+            if counted is metric:
+                family.add_metric([value], count)
+        yield family
+
+
+def exposition(app: App, service: ShapeService, desk: StatusDesk) -> "Exposition":
+    """The text of all numbers, whenever it is asked for."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ProgramCollector(app, service, desk))
+    ProcessCollector(registry=registry)
+    return Exposition(registry)
+
+
+class Exposition:
+    """A registry as text."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    async def __call__(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+def _names(metric: StrEnum) -> tuple[str, str]:
+    return metric.value, "see docs/metrics.md"
+
+
+def _gauge(metric: StrEnum, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(*_names(metric), value=value)
+
+
+def _family(metric: StrEnum, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(*_names(metric), labels=labels)
