@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cdc.errors import SlotDiffers
 from cdc.source.handshake import Settings as SourceSettings
 from cdc.source.lsn import Lsn
 from cdc.source.publication import Mode
@@ -27,7 +28,7 @@ from shapes.collector import Collector
 from shapes.endings import Endings
 from shapes.household import Household
 from shapes.housekeeping import Housekeeping
-from shapes.limits import SHAPE_IDLE_SECONDS, SHAPES_MAX, STOP_SECONDS_MAX
+from shapes.limits import SHAPE_IDLE_SECONDS, SHAPE_LOG_BYTES_MAX, SHAPES_MAX, STALL_SECONDS_MAX, STOP_SECONDS_MAX
 from shapes.lineage import Lineage
 from shapes.nursery import Nursery
 from shapes.registry import Registry
@@ -59,6 +60,8 @@ class AppSettings:
     heartbeat_seconds: float | None = None
     shape_idle_seconds: float = SHAPE_IDLE_SECONDS
     shapes_max: int = SHAPES_MAX
+    stall_seconds: float = STALL_SECONDS_MAX
+    log_bytes_max: int = SHAPE_LOG_BYTES_MAX
     chunk_bytes: int = CHUNK_WIRE_BYTES
     store: StoreOptions = field(default_factory=StoreOptions)
 
@@ -96,8 +99,12 @@ class App:
         self.capture = Capture(self.house, self.acknowledger)
         self._failed: asyncio.Future[None] = loop.create_future()
         self._flusher = Flusher(self.store, self.capture.on_flushed, lambda failure: _tell(loop, self._fail, failure))
-        self._housekeeping = Housekeeping(
-            self.house, idle_seconds=settings.shape_idle_seconds, shapes_max=settings.shapes_max
+        self.housekeeping = Housekeeping(
+            self.house,
+            idle_seconds=settings.shape_idle_seconds,
+            shapes_max=settings.shapes_max,
+            stall_seconds=settings.stall_seconds,
+            log_bytes_max=settings.log_bytes_max,
         )
         self._tasks = tasks
 
@@ -107,7 +114,7 @@ class App:
         runs = {
             "stream": self.capture.run(),
             "acknowledger": self.acknowledger.run(),
-            "housekeeping": self._housekeeping.run(),
+            "housekeeping": self.housekeeping.run(),
             "flusher's fate": self._fate(),
         }
         self._running = [self._tasks.create_task(run, name=name) for name, run in runs.items()]
@@ -121,6 +128,7 @@ class App:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await asyncio.to_thread(self._flusher.stop)
                 await asyncio.sleep(0)  # what it told is told on
+                await self.house.endings.settled()
                 await self.acknowledger.acknowledge()
         except (TimeoutError, StorageError) as fault:
             logger.warning("not all is flushed and confirmed; the next start gets it again: %s", fault)
@@ -165,6 +173,10 @@ def _tell(loop: asyncio.AbstractEventLoop, hear: Callable[[BaseException], None]
 
 
 def _source_settings(settings: AppSettings, lineage: Lineage) -> SourceSettings:
+    if lineage.record is not None and lineage.record.slot != settings.slot:
+        raise SlotDiffers(
+            f"the folder's data came from the slot {lineage.record.slot!r}, and {settings.slot!r} was asked for"
+        )
     adopt = settings.adopt or lineage.is_claimed
     lineage.claim()
     return SourceSettings(

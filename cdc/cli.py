@@ -12,9 +12,16 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from cdc.commands.doctor import doctor
+from cdc.commands.recover import recover
+from cdc.commands.serve import serve
+from cdc.commands.shapes import shapes
+from cdc.commands.status import status
+from cdc.commands.tail import tail
 from cdc.commands.watch import watch
+from cdc.errors import ProgramError
 from cdc.mistake import Mistake
 from cdc.source.errors import SourceError
+from shapes.errors import ShapeError
 from storage.errors import StorageError
 
 DONE: Final = 0
@@ -175,6 +182,11 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     raise typer.Exit(WRONG if report.damage else DONE)
 
 
+app.command()(serve)
+app.add_typer(shapes, name="shapes")
+app.command()(status)
+app.command()(tail)
+app.command()(recover)
 app.command()(doctor)
 app.command()(watch)
 
@@ -195,7 +207,7 @@ def _status(arguments: Sequence[str] | None) -> int:
         command = "shapelog" if error.ctx is None else error.ctx.command_path
         _complain(f"{error.format_message()} (see {command} --help)")
         return REFUSED
-    except (Mistake, SourceError, StorageError) as error:
+    except (Mistake, ProgramError, ShapeError, SourceError, StorageError) as error:
         _complain(str(error))
         return REFUSED
     except (KeyboardInterrupt, typer.Abort):

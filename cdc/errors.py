@@ -1,5 +1,6 @@
 """What can go wrong with the program itself: a class for each condition, with a code, the facts, and a hint."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 
@@ -68,6 +69,13 @@ class AnswerRefused(ProgramError):
 
     code = "answer_refused"
     hint = "Mend what the message names, then ask again."
+    reason: str = code
+    """The server's code for it."""
+    fields: Mapping[str, Sequence[str]] = {}
+    """What is wrong with each field of the request."""
+
+    def __str__(self) -> str:
+        return f"[{self.reason}] {self.message} {self.advice}".rstrip()
 
 
 class NothingToRecover(ProgramError):

@@ -40,6 +40,3 @@ SLOT_ASK_SECONDS_MAX: Final = 3.0
 
 WAL_RATE_SECONDS: Final = 300.0
 """The rate at which WAL is written is that of the last five minutes: old enough not to jump, young enough to warn."""
-
-CHECKED_LOGS_SECONDS_MAX: Final = 60.0
-"""What `recover` takes to look for damaged logs; those that it did not come to are named."""

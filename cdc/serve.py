@@ -61,18 +61,40 @@ def run(settings: ServeSettings) -> None:
 
 def recover_command(settings: ServeSettings) -> str:
     """What a person runs who wants to go on with new snapshots."""
-    slot = "" if settings.app.slot == AppSettings.slot else f" --slot {settings.app.slot}"
+    slot = "" if settings.app.slot == APPLICATION else f" --slot {settings.app.slot}"
     return f"shapelog recover --data-dir {settings.app.data_dir}{slot} --resnapshot"
 
 
 async def _serve(settings: ServeSettings) -> None:
-    with contextlib.closing(listen(settings.host, settings.port)) as listener, _signals() as stop:
-        serve = asyncio.create_task(_run(settings, listener), name="serve")
-        stopped = asyncio.create_task(stop.wait(), name="signals")
-        await asyncio.wait([serve, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not serve.done():
-            serve.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await serve
-        logger.info("stopped")
+    with contextlib.closing(listen(settings.host, settings.port)) as listener, _signals() as told:
+        async with running(settings.app) as app:
+            watch = SlotWatch(settings.app.database_url, settings.app.slot, f"{APPLICATION} status")
+            async with watch.running(), serving(application(app, watch, settings.secret), listener):
+                logger.info("listening at %s", url_of(listener))
+                await told.wait()
+        logger.info("stopped: all that could be is flushed and confirmed")
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set. From then on the process has its last seconds."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    watchdog = threading.Timer(PROGRAM_STOP_SECONDS_MAX, _cut_short)
+    watchdog.daemon = True
+
+    def hear(number: int) -> None:
+        if told.is_set():
+            _cut_short()
+        logger.info("stopping: %s", signal.Signals(number).name)
+        told.set()
+        watchdog.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hear, number)
+    yield told
+
+
+def _cut_short() -> NoReturn:
+    """End at once, as a crash would: threads that wait for a disk cannot be told to give up."""
+    logger.warning("the stop was cut short; what was not confirmed is sent again after the next start")
+    os._exit(CUT_SHORT)

@@ -7,12 +7,13 @@ Invariants:
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
 from cdc.source.lsn import Lsn
 from flush_tracker.tracker import FlushTracker
-from shapes.limits import ACKNOWLEDGE_SECONDS
+from shapes.limits import ACKNOWLEDGE_LOOK_SECONDS, ACKNOWLEDGE_SECONDS
 from storage.errors import SharedDiskFault
 from storage.limits import FAULT_RETRY_SECONDS
 from storage.progress import Incarnation, ProgressLog, ProgressRecord
@@ -46,7 +47,9 @@ class Acknowledger:
     async def run(self) -> None:
         """Confirm what there is to confirm, at most every `ACKNOWLEDGE_SECONDS`."""
         while True:
-            await self._news.wait()
+            with contextlib.suppress(TimeoutError):  # what ends a shape lets G grow too, and need not know of us
+                async with asyncio.timeout(ACKNOWLEDGE_LOOK_SECONDS):
+                    await self._news.wait()
             self._news.clear()
             try:
                 await self.acknowledge()
@@ -63,6 +66,8 @@ class Acknowledger:
         """Confirm G as it is now."""
         async with self._turn:
             incarnation, g = self._tracker.incarnation, self._tracker.g
+            if incarnation is None:
+                return  # there was no stream yet
             assert isinstance(incarnation, Incarnation)
             record = ProgressRecord(incarnation, g.lsn, self._catalog_version(), g.commit_time)
             await asyncio.to_thread(self._progress.append, record)

@@ -27,6 +27,7 @@ from shapes.acknowledge import Acknowledger
 from shapes.endings import STREAM_REPLACED, until_done
 from shapes.faults import ShapeFault
 from shapes.feeds import Plan
+from shapes.gathering import Gathering
 from shapes.household import Household
 from shapes.limits import ROOM_SECONDS
 from shapes.restore import restore
@@ -34,6 +35,7 @@ from shapes.snapshot_transaction import look_at_all_running
 from shapes.streamed import Streamed
 from storage.errors import BufferFull, LogFault, SharedDiskFault
 from storage.flush import Flushed
+from storage.limits import FAULT_RETRY_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +53,13 @@ class Capture:
         self._acknowledger = acknowledger
         self._received = 0
         """The greatest place of the WAL that anything received lies at."""
+        self._gathering = Gathering(house.session.next)
         self._loop = asyncio.get_running_loop()
 
     async def run(self) -> None:
         """Take what comes, for ever; raises what the session refuses to go on with."""
         while True:
-            delivery = await self._house.session.next()
+            delivery = await self._gathering.next(self._house.collector.touched_count)
             async with self._house.turn:
                 await self._take(delivery)
                 self._house.turn.notify_all()
@@ -88,12 +91,27 @@ class Capture:
 
     async def _fragment(self, fragment: Fragment) -> None:
         """All steps of one fragment."""
-        plan = self._house.collector.plan(fragment, self._house.clocks.monotonic())
+        plan = await self._plan(fragment)
         await self._end(plan.faults)
+        for number, at in plan.repeated.items():
+            try:
+                await self._house.endings.rebase(number, at)
+            except LogFault as fault:
+                await self._end({number: ShapeFault(fault.code, str(fault), fault.hint)})
+                plan.without([number])
         self._house.collector.commit(plan, self._house.clocks.monotonic())
         while not await self._append(plan):
             pass
         self._house.collector.finish(plan)
+
+    async def _plan(self, fragment: Fragment) -> Plan:
+        """Planning opens logs of an earlier life, so it waits for the disk that all share (A9), and begins again."""
+        while True:
+            try:
+                return self._house.collector.plan(fragment, self._house.clocks.monotonic())
+            except SharedDiskFault as fault:
+                logger.warning("waiting for the disk: %s", fault)
+                await asyncio.sleep(FAULT_RETRY_SECONDS)
 
     async def _append(self, plan: Plan) -> bool:
         """Append what fits; False when it is to be tried again."""

@@ -53,6 +53,8 @@ class Collector:
         self.partitions = Partitions()
         self.opened: Integers = _NONE
         self.upto = SNAPSHOT_END
+        self.touched_count = 0
+        """How many shapes the last fragment touched."""
         self.streamed: Streamed | None = None
         """What a new shape's snapshot must have seen (A6); there from the first connection on."""
         self._joining: dict[int, Member] = {}
@@ -97,6 +99,7 @@ class Collector:
         if len(fragment.transactions):
             plan.feeds = [feed for feed in (self._filtered(plan, feed) for feed in plan.feeds) if len(feed.shapes)]
         self._attach(plan, now)
+        self._note_repeated(plan)
         return plan
 
     def commit(self, plan: Plan, now: float) -> None:
@@ -122,6 +125,7 @@ class Collector:
         """The stream is past the fragment."""
         fragment = plan.fragment
         self._hold(plan)
+        self.touched_count = sum(len(feed.shapes) for feed in plan.feeds)
         self.upto = self._upto(plan)
         if self.streamed is not None:
             self.streamed.add(fragment.transactions.xid[: plan.ended_count])
@@ -279,7 +283,17 @@ class Collector:
         if len(rows):
             last = int(rows[-1])
             at = LogOffset(int(column(changes.rows, TX)[last]), int(column(changes.rows, OP)[last]))
-            plan.truncated |= dict.fromkeys(self.router.shapes_of(table).tolist(), at)
+            # A snapshot that has seen the TRUNCATE has the rows of after it: an empty base would lose them (A7).
+            ordinals = changes.transaction[last : last + 1]
+            shapes = self.router.shapes_of(table).tolist()
+            plan.truncated |= {one: at for one in shapes if self._is_told(one, plan.fragment, ordinals).any()}
+
+    def _note_repeated(self, plan: Plan) -> None:
+        """Tell apart the TRUNCATEs that are durable already: no flush of theirs will come any more."""
+        for number, at in list(plan.truncated.items()):
+            log = int(self.members.logs(np.array([number]))[0])
+            if log >= 0 and number not in plan.faults and self.store.marks(log)[1] >= at:
+                plan.repeated[number] = plan.truncated.pop(number)
 
     def _commit_opened(self, plan: Plan, feeds: Sequence[Feed]) -> None:
         """End the transaction that began in an earlier fragment, in logs that get no rows of ended ones here."""

@@ -10,6 +10,7 @@ Invariants:
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeVar
@@ -21,11 +22,14 @@ from shapes.faults import ShapeFault
 from shapes.members import Member
 from shapes.registry import Entry, Registry
 from shapes.relevance import Ends, relevance
+from storage.catalog_records import Life
 from storage.clocks import Clocks
-from storage.errors import SharedDiskFault
+from storage.errors import LogFault, SharedDiskFault, UnknownLog
 from storage.limits import FAULT_RETRY_SECONDS
 from storage.log_facts import list_logs
+from storage.offset import LogOffset
 from storage.store import Store
+from storage.store_reader import StoreReader
 from storage.truncation import empty_base
 
 logger = logging.getLogger(__name__)
@@ -37,6 +41,9 @@ TRUNCATED: Final = "truncate"
 
 PUBLICATION_ALTERED: Final = "publication_altered"
 STREAM_REPLACED: Final = "stream_replaced"
+
+_COPY_LOOK_SECONDS: Final = 0.05
+"""Between two looks whether a copy is recorded."""
 
 
 class Endings:
@@ -52,19 +59,26 @@ class Endings:
         self._collector = collector
         self._registry = registry
         self._store = store
+        self._reader = StoreReader(store)
         self._clocks = clocks
         self.succeed: Callable[[Entry], None] = lambda _: None
         """Told of ended shapes that shall have a successor."""
+        self.counts: Counter[str] = Counter()
+        """Ends by their reason, in this process."""
         self._rebasing: dict[int, asyncio.Task[None]] = {}
+        self._handles = asyncio.Lock()
+        """Held while a member's handle changes: an end is that of its newest one, and nothing follows an end."""
 
     async def end(self, member: Member, reason: str, text: str, *, level: int = logging.WARNING) -> None:
         """End one shape."""
-        handle, log = member.handle, member.log
-        if handle is None or log is None:
-            self._collector.end(member.number)  # its birth notices
-            return
-        await until_done(lambda: self._registry.ended(handle, self._collector.upto, reason))
-        self._collector.end(member.number)
+        async with self._handles:
+            handle, log = member.handle, member.log
+            if handle is None or log is None:
+                self._collector.end(member.number)  # its birth notices
+                return
+            await until_done(lambda: self._registry.ended(handle, self._collector.upto, reason))
+            self._collector.end(member.number)
+        self.counts[reason] += 1
         logger.log(level, "shape %s (%s) ended: %s: %s", handle, member.definition, reason, text)
         entry = self._registry.find(handle)
         if entry is None or entry.shape.name is None:
@@ -107,25 +121,63 @@ class Endings:
     def truncated(self, member: Member) -> None:
         """A TRUNCATE is durable: give the log an empty base there and a new handle; until then it holds G."""
         if member.number not in self._rebasing:
-            task = asyncio.get_running_loop().create_task(self._rebase(member))
-            self._rebasing[member.number] = task
-            task.add_done_callback(lambda _: self._rebasing.pop(member.number, None))
+            self._rebasing[member.number] = asyncio.get_running_loop().create_task(self._rebase(member))
+
+    async def rebase(self, number: int, at: LogOffset) -> None:
+        """A TRUNCATE came again that was durable before: do what is missing. In the collector's turn."""
+        member = self._collector.members.get(number)
+        if member is not None and number not in self._rebasing:
+            await self._give_base(member, at)
+
+    async def settled(self) -> None:
+        """Wait for the bases that were begun."""
+        while self._rebasing:
+            await asyncio.wait(list(self._rebasing.values()))
 
     async def _rebase(self, member: Member) -> None:
-        at, log = member.truncated_at, member.log
-        if at is None or log is None:
+        """Until no durable TRUNCATE is left without a base: another may come meanwhile."""
+        log = member.log
+        assert log is not None, "what is durable has a log"
+        try:
+            while (at := member.truncated_at) is not None and at <= self._store.marks(log)[1]:
+                if self._is_being_copied(member):
+                    await asyncio.sleep(_COPY_LOOK_SECONDS)
+                    continue
+                await self._give_base(member, at)
+                if member.truncated_at == at:
+                    member.truncated_at = None
+            if self._is_living(member):
+                self._collector.durable(member, self._store.marks(log)[1], self._clocks.monotonic())
+        except (LogFault, UnknownLog) as fault:
+            if self._is_living(member):
+                # It holds G, and its log has stopped: its next row, or the next start, ends it.
+                logger.error("%s has no base after a TRUNCATE: %s", member.handle, fault)  # noqa: TRY400 - it says all
+        finally:
+            del self._rebasing[member.number]
+
+    async def _give_base(self, member: Member, at: LogOffset) -> None:
+        log = member.log
+        if log is None or not self._is_living(member):
             return
-        base = await until_done(lambda: empty_base(self._store, log, at, written_at=self._clocks.wall()))
-        if base is not None and member.handle is not None:
-            old = member.handle
-            entry = await until_done(lambda: self._registry.rebased(old, base.number, base.floor, TRUNCATED))
-            member.handle = entry.handle
-            logger.info("shape %s goes on as %s: its table was truncated", old, entry.handle)
-        if member.truncated_at == at:
-            member.truncated_at = None
-        if self._collector.members.get(member.number) is member:
-            _, durable = self._store.marks(log)
-            self._collector.durable(member, durable, self._clocks.monotonic())
+        await until_done(lambda: empty_base(self._store, log, at, written_at=self._clocks.wall()))
+        async with self._handles:
+            old = None if member.handle is None else self._registry.find(member.handle)
+            if old is None or not self._is_living(member):
+                return  # it ended meanwhile
+            # Not only the base that was made just now: a crash may have come between one and its record.
+            base = max((one for one in self._reader.bases(log) if one.is_complete), key=lambda one: one.last)
+            if old.shape.base != base.number:
+                record = partial(self._registry.rebased, old.handle, base.number, base.floor, TRUNCATED)
+                member.handle = (await until_done(record)).handle
+                logger.info("shape %s goes on as %s: its table was truncated", old.handle, member.handle)
+
+    def _is_living(self, member: Member) -> bool:
+        return self._collector.members.get(member.number) is member
+
+    def _is_being_copied(self, member: Member) -> bool:
+        """Its snapshot is read, but not recorded yet: that is a matter of moments."""
+        entry = None if member.handle is None else self._registry.find(member.handle)
+        return self._is_living(member) and entry is not None and entry.shape.life is Life.BORN
 
     async def _end_all(self, members: Iterable[Member], reason: str, text: str) -> None:
         for member in list(members):

@@ -60,6 +60,8 @@ class Plan:
     """Shapes that have to end before any step: they got nothing of the fragment."""
     truncated: dict[int, LogOffset] = field(default_factory=dict)
     """Shapes of which a TRUNCATE came, and where the last one stands."""
+    repeated: dict[int, LogOffset] = field(default_factory=dict)
+    """The same of a TRUNCATE that is durable, and sent again: it needs its base before the tracker hears of it."""
 
     @property
     def ended_count(self) -> int:

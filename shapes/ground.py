@@ -138,6 +138,11 @@ class ShapeGround:
 
     async def leave(self, reason: str) -> None:
         """Let go of the stream, and of what was begun on disk."""
+        if await self._let_go(reason) == REMOVED:
+            raise TableChanged("somebody removed the shape while it was copied", hint="Ask for it again.")
+
+    async def _let_go(self, reason: str) -> str | None:
+        """As `leave`; why others had ended the shape before, if they had."""
         house = self._house
         async with house.turn:
             entry, why = self.entry, self._ended_by_others()
@@ -152,8 +157,7 @@ class ShapeGround:
             if entry is not None:
                 await in_thread(house.store.remove_log, entry.log)
                 self.entry = None
-        if why == REMOVED:
-            raise TableChanged("somebody removed the shape while it was copied", hint="Ask for it again.")
+        return why
 
     async def ready(self, base: Base) -> None:
         """Record that the base is complete."""
@@ -165,7 +169,7 @@ class ShapeGround:
     async def failed(self, reason: str, hint: str) -> None:
         """For good."""
         self.fault, self.hint = reason, hint
-        await self.leave(reason)
+        await self._let_go(reason)
         if self._is_first and self._name is not None:
             # Whoever asked was told. Its name is free again, and no start tries what nobody expects any more.
             await in_thread(self._house.registry.withdrawn, self._name)

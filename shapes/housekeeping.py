@@ -1,25 +1,49 @@
-"""What is done from time to time: idle shapes end, tables that nobody follows leave the publication, old files go."""
+"""What is done from time to time: idle, stalled and oversized shapes end, unused tables and old files go.
+
+Invariants:
+    while the disk that all share is at fault, or does not answer, no shape ends for what it could not flush (A9);
+    afterwards each has its whole grace again
+"""
 
 import asyncio
 import logging
+from typing import Final
 
 from cdc.source.connections import Connection
 from cdc.source.errors import SourceError
 from shapes.household import Household
-from shapes.limits import HOUSEKEEPING_SECONDS
+from shapes.limits import HOUSEKEEPING_SECONDS, SHAPE_LOG_BYTES_MAX, STALL_SECONDS_MAX
 from shapes.members import Member
 from shapes.reconciliation import reconcile
 from shapes.registry import EXPIRED
 from shapes.snapshot_transaction import look
+from storage.flush import FlushJob
+from storage.log_counts import fault_of, log_bytes
 
 logger = logging.getLogger(__name__)
+
+STALLED: Final = "stalled"
+"""Why a shape ended that held the slot: its rows did not become durable."""
+
+LOG_TOO_LARGE: Final = "log_too_large"
 
 
 class Housekeeping:
     """Runs beside the stream."""
 
-    def __init__(self, house: Household, *, idle_seconds: float, shapes_max: int) -> None:
+    def __init__(
+        self,
+        house: Household,
+        *,
+        idle_seconds: float,
+        shapes_max: int,
+        stall_seconds: float = STALL_SECONDS_MAX,
+        log_bytes_max: int = SHAPE_LOG_BYTES_MAX,
+    ) -> None:
         self._house = house
+        self._stall_seconds = stall_seconds
+        self._log_bytes_max = log_bytes_max
+        self._flush_seen: FlushJob | None = None
         self._idle_seconds = idle_seconds
         self._shapes_max = shapes_max
 
@@ -37,11 +61,50 @@ class Housekeeping:
         idle = house.registry.expired(now, self._idle_seconds)
         await self._expire(idle, f"nobody asked for it for {self._idle_seconds:g} s")
         await self._expire(house.registry.over(self._shapes_max), f"there are more than {self._shapes_max:,} shapes")
+        await self._end_stalled()
+        await self._end_oversized()
         await house.endings.sweep()
         try:
             await self._ask_server()
         except SourceError as fault:
             logger.debug("the server could not be asked: %s", fault)  # the stream has the same trouble, and tells it
+
+    async def _end_stalled(self) -> None:
+        """Those that hold the slot with rows that nobody flushes: a log that stopped at once, others after a grace."""
+        house = self._house
+        tracker, now = house.collector.tracker, house.clocks.monotonic()
+        if self._is_disk_at_fault():
+            for number in tracker.stalled(now, 0.0):
+                tracker.touch(number, now)
+            return
+        for number in tracker.stalled(now, 0.0):
+            member = house.collector.members.get(number)
+            fault = None if member is None or member.log is None else fault_of(house.store, member.log)
+            if member is not None and fault is not None:
+                await self._end(member, fault.code, str(fault))
+        for number in tracker.stalled(now, self._stall_seconds):
+            member = house.collector.members.get(number)
+            if member is not None:
+                await self._end(member, STALLED, f"nothing of it became durable for {self._stall_seconds:g} s")
+
+    def _is_disk_at_fault(self) -> bool:
+        """A fault, or one flush that has been under way since the last look."""
+        flush, seen = self._house.store.flush_in_flight, self._flush_seen
+        self._flush_seen = flush
+        return self._house.store.fault is not None or (flush is not None and flush is seen)
+
+    async def _end_oversized(self) -> None:
+        for member in self._house.collector.members:
+            if member.log is None:
+                continue
+            size = log_bytes(self._house.store, member.log)
+            if size > self._log_bytes_max:
+                await self._end(member, LOG_TOO_LARGE, f"its log has {size:,} bytes, above {self._log_bytes_max:,}")
+
+    async def _end(self, member: Member, reason: str, text: str) -> None:
+        async with self._house.turn:
+            if self._house.collector.members.get(member.number) is member:
+                await self._house.endings.end(member, reason, text)
 
     async def _expire(self, handles: list[str], why: str) -> None:
         for handle in handles:

@@ -17,11 +17,35 @@ SHAPE_IDLE_SECONDS: Final = 24 * 3600.0
 ACKNOWLEDGE_SECONDS: Final = 0.1
 """Between two confirmations of G: a storm of flushes is one sync of the G log, and the server still hears at once."""
 
+ACKNOWLEDGE_LOOK_SECONDS: Final = 1.0
+"""Whoever lets G grow and tells nobody, as the end of a shape does, is noticed after so long; a look costs nothing."""
+
+GATHER_SHAPES_MIN: Final = 250
+"""A fragment that touches so many shapes costs more for them than for its rows; the next ones are taken together."""
+
+GATHER_CHANGES_MIN: Final = 1_000
+"""Only a fragment of so many changes waits for others: it comes of a backlog, or of a transaction that takes long."""
+
+GATHERED_CHANGES_MAX: Final = 65_536
+"""Changes that are taken at once: 10,000 shapes then get several each, and the loop stands still for as long as with
+one fragment of 8,000, some tenths of a second. Some 20 MB; one fragment may come on top."""
+
+GATHER_SECONDS: Final = 0.05
+"""What the first of them waits for the last: two batches of the fastest walsender, besides those that are ready."""
+
 ROOM_SECONDS: Final = 1.0
 """Between two looks whether the buffer has room: the wait is woken by the flush that makes some, this is for faults."""
 
 STOP_SECONDS_MAX: Final = 5.0
 """What a stop takes for the last flush and confirmation; after it the process ends, and the slot sends the rest."""
+
+STALL_SECONDS_MAX: Final = 60.0
+"""A shape with rows that could be flushed, and none was for so long while the disk served others, ends: it would keep
+WAL on the server for ever. Flushes take a tenth of a second, and the slowest disk some seconds."""
+
+SHAPE_LOG_BYTES_MAX: Final = 16 * 1024**3
+"""Of a shape's segments, without its bases. A shape above it ends; one with a name begins anew with a snapshot: whoever
+follows it from its start would read more history than the table has rows."""
 
 HOUSEKEEPING_SECONDS: Final = 5.0
 """Between two looks for idle shapes, tables that nobody follows, and files of shapes that ended."""

@@ -65,7 +65,9 @@ class Held:
             return None
         last = int(np.flatnonzero(kept)[-1])
         end = LogOffset(int(tx[last]), int(np.concatenate(self.aligned_op)[last]))
-        batch = pa.Table.from_batches(self.rows).combine_chunks().to_batches()[0]
+        tables = [pa.Table.from_batches([rows]) for rows in self.rows]
+        # Only fragments in which some row has an `old` have that column.
+        batch = pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()[0]
         wanted = np.isin(column(batch, TX), tx[kept])
         return batch.filter(pa.array(wanted)), end
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 
+from cdc.source.errors import ConnectionFault, SourceError
 from cdc.source.publication import quote
 from shapes.birth import Birth, Status
 from shapes.birth_steps import Step
@@ -17,7 +18,7 @@ from shapes.definition import Definition, LogMode, Table
 from shapes.errors import BirthFailed, DefinitionError, ShapeError
 from shapes.ground import ShapeGround
 from shapes.household import Household
-from shapes.limits import BIRTHS_AT_ONCE
+from shapes.limits import BIRTHS_AT_ONCE, RETAKE_SECONDS_MIN
 from shapes.registry import Entry
 from shapes.requests import Request, define
 from shapes.tables import find_tables
@@ -94,14 +95,23 @@ class Nursery:
         try:
             async with house.turn:
                 await house.turn.wait_for(lambda: house.is_streaming)
-            async with house.control() as connection:
-                key = (ended.definition.schema, ended.definition.table)
-                table = (await find_tables(connection, [key])).get(key)
+            table = await self._table_of(ended)
             if table is None:
                 raise DefinitionError(fields={"table": [f"{ended.definition} is gone"]})
             self.order(renewed(ended.definition, table), ended.shape.name, ended.handle)
-        except (ShapeError, OSError) as fault:
+        except (ShapeError, SourceError, OSError) as fault:
             logger.error("the shape %s gets no successor: %s", ended.shape.name, fault)  # noqa: TRY400 - it says all
+
+    async def _table_of(self, ended: Entry) -> Table | None:
+        """The table that has the name now; asked for until the server answers."""
+        key = (ended.definition.schema, ended.definition.table)
+        while True:
+            try:
+                async with self._house.control() as connection:
+                    return (await find_tables(connection, [key])).get(key)
+            except ConnectionFault as fault:
+                logger.warning("the successor of %s waits for the server: %s", ended.handle, fault)
+                await asyncio.sleep(RETAKE_SECONDS_MIN)
 
     async def _bear(self, order: Order) -> None:
         house = self._house

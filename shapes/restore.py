@@ -13,6 +13,7 @@ from typing import Final
 
 from cdc.source.connections import Connection
 from shapes.definition import Table
+from shapes.endings import until_done
 from shapes.errors import InvalidWhere
 from shapes.ground import as_relation
 from shapes.household import Household
@@ -77,6 +78,6 @@ def clause_of(entry: Entry, table: Table) -> Expr | None:
 
 
 async def _end(house: Household, entry: Entry, reason: str, text: str) -> None:
-    await asyncio.to_thread(house.registry.ended, entry.handle, SNAPSHOT_END, reason)
-    await asyncio.to_thread(house.store.remove_log, entry.log)
+    await until_done(lambda: house.registry.ended(entry.handle, SNAPSHOT_END, reason))
+    await until_done(lambda: house.store.remove_log(entry.log))
     logger.warning("shape %s (%s) ended: %s: %s", entry.handle, entry.definition, reason, text)

@@ -77,8 +77,9 @@ class ShapeService:
 
     @property
     def last_seen(self) -> int:
-        """The transaction that the stream has passed last."""
-        return max(self.house.collector.upto.tx, 0)
+        """The greatest place that the stream is past with all transactions: what is open is above it."""
+        seen, open_tx = max(self.house.collector.upto.tx, 0), self.house.collector.tracker.open_tx
+        return seen if open_tx is None else min(seen, open_tx - 1)
 
     def has_passed_birth(self, entry: Entry) -> bool:
         """Whether the stream is past the place that the snapshot of a shape was taken at (A7)."""
@@ -132,12 +133,13 @@ class ShapeService:
             raise UnknownShape(f"the shape ended: {entry.shape.reason}", shape=shape)
         return replacement
 
-    def served_now(self, shape: str) -> Served:
-        """As `living`, for a reader."""
-        served = self.served(self.living(shape).handle)
-        if served is None:
-            raise UnknownShape("the shape is only being born, or just ended", shape=shape)
-        return served
+    def served_now(self, shape: str) -> Served | None:
+        """As `living`, for a reader; None if one is on its way."""
+        entry = self.known(shape)
+        replacement = self.house.registry.replacement(entry.handle)
+        if replacement is None and any(one.shape.name == entry.shape.name for one in self.house.registry.awaiting()):
+            return None
+        return self.served(self.living(shape).handle)
 
     async def shape_for(self, definition: Definition) -> Served:
         """The shape of a definition, born if need be; its base may still be being copied."""

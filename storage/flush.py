@@ -144,7 +144,7 @@ class JournalTarget:
 def plan_segment(drained: Drained, files: LogFiles, index: JournalIndex) -> SegmentWrite:
     """The flush of a log to its own segment, with what the journal still holds of it in front (rule 3)."""
     carried = index.shares_of(drained.log.number)
-    tail = files.tail()
+    tail = files.tail(carried[0].entry.previous if carried else None)
     first = next((share.entry.first for share in carried if share.entry.rows), None)
     if first is None and drained.shares:
         first = drained.shares[0].first

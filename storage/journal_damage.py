@@ -57,9 +57,12 @@ def doubt_about(
 
 
 def _written_behind(index: JournalIndex, damaged: JournalFile) -> int | None:
-    """When the first block behind the last damage of a file was written, or one behind that."""
+    """When the first block behind the last damage of a file was written, or one behind that.
+
+    Not a copy: its file has a number of its own, while the file that is being written may take blocks after it.
+    """
     last = (damaged.path, max(place.position for place in damaged.unreadable))
-    refs = (ref for file in index.files.values() for ref in file.refs)
+    refs = (ref for file in index.files.values() for ref in file.refs if not ref.header.log)
     return min((ref.header.written_at for ref in refs if (ref.path, ref.position) > last), default=None)
 
 

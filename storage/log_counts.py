@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from storage.bases import Base
 from storage.disk import Disk
 from storage.errors import LogFault
-from storage.journal import JournalShare
+from storage.folder_reader import FolderReader
+from storage.journal import JournalIndex, JournalShare
 from storage.offset import SNAPSHOT_END, LogOffset
-from storage.segments import Segment
+from storage.scan import scan
+from storage.segments import Segment, list_segments
 from storage.store import Store
 
 
@@ -41,6 +43,21 @@ def counts_of(store: Store, log: int) -> LogCounts:
         segment.load(store.disk)
     rows = rows_of(bases, segments, shares, visible) + memory
     return LogCounts(visible, durable, rows, bytes_of(store.disk, bases, segments), fault)
+
+
+def counts_in_folder(disk: Disk, reader: FolderReader, index: JournalIndex, log: int) -> LogCounts:
+    """As another process sees it, which knows of nothing that is not on disk. Raises what reading raises."""
+    visible = reader.upper(log)
+    segments, _ = list_segments(disk, log)
+    for segment in segments:
+        segment.load(disk)
+    # The end of the last one may be torn: it is being written, or a crash left it so. That is no damage.
+    faults = [one.damage for one in segments[:-1]] + [scan(disk, one.path).damage for one in segments[-1:]]
+    bases = reader.bases(log)
+    faults += [base.damage for base in bases]
+    fault = next((one for one in faults if one is not None), None)
+    rows = rows_of(bases, segments, index.shares_of(log), visible)
+    return LogCounts(visible, visible, rows, bytes_of(disk, bases, segments), fault)
 
 
 def fault_of(store: Store, log: int) -> LogFault | None:

@@ -119,6 +119,7 @@ class _Opening:
         self._found = found
         self._confirmed_tx = confirmed_tx
         self._shares = index.shares_of(log)
+        self._before = self._shares[0].entry.previous if self._shares else None
         self._doubt = found.doubts.get(log)
 
     def run(self, repairs: list[Repair]) -> OpenedLog:
@@ -134,14 +135,15 @@ class _Opening:
         if damage is None and self._doubt is None:
             self._cut_torn_carry(files)
         self._make_certain(files)
-        last, aligned, wire_end = files.tail()
+        last, aligned, wire_end = files.tail(self._before)
+        retired = SNAPSHOT_END if files.base is None else files.base.last
         if damage is None:
             index.drop_covered(log, last, aligned)
         fault = damage or self._doubt or next((base.damage for base in bases if base.damage is not None), None)
         for entry in (share.entry for share in index.shares_of(log)):
             if damage is not None and entry.previous < last:
                 continue  # the segments have it before the damage
-            if entry.previous != last:
+            if entry.previous != last and not last < entry.previous <= retired:
                 message = f"the journal goes on after {entry.previous}, the segments end at {last}"
                 fault = fault or Hole(message, log=log)
                 break
@@ -203,7 +205,7 @@ class _Opening:
 
         It shows in a share whose rows are in the segments while its claim is not. The journal still has all of them.
         """
-        tail = files.tail()
+        tail = files.tail(self._before)
         for share in self._shares:
             entry = share.entry
             if entry.rows and entry.last <= tail.last and entry.aligned > tail.aligned:

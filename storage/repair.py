@@ -45,6 +45,7 @@ class Repair:
         self.must_copy = True
         disk.sync(self.path)
         self.must_copy = False
+        self._sync_name(disk)  # the file may be the copy, if all that failed was to say so
 
     def _copy(self, disk: Disk) -> None:
         temporary = self.path + TEMPORARY_SUFFIX

@@ -181,13 +181,19 @@ class LogFiles:
         """The newest complete base."""
         return next((base for base in reversed(self.bases) if base.is_complete), None)
 
-    def tail(self) -> Tail:
-        """The end of the segments; of the newest base if there are none; of an empty log without either."""
+    def tail(self, before: LogOffset | None) -> Tail:
+        """The end of the segments; where there are none, of the newest base or of an empty log.
+
+        `before`: what the first share in the journal continues from, if there is one. A base that was made after a
+        TRUNCATE may end among these shares: then it is not what they continue from.
+        """
         if self.segments:
             header = self.segments[-1].refs[-1].header
             return Tail(header.last, header.aligned, header.wire_end)
-        base = self.base
-        return Tail(base.last, base.floor, base.wire_end) if base else Tail(SNAPSHOT_END, SNAPSHOT_END, 0)
+        for base in reversed(self.bases):
+            if base.is_complete and (before is None or base.last <= before):
+                return Tail(base.last, base.floor, base.wire_end)
+        return Tail(SNAPSHOT_END, SNAPSHOT_END, 0)
 
     def took(self, segment: Segment, refs: Sequence[BlockRef]) -> None:
         """Blocks were written to the target and synced."""

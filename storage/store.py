@@ -213,7 +213,9 @@ class Store:
                 open_rows.remove_open_shares(self.disk, self.logs.index, aligned, written_at=self._clocks.wall())
             for log, opened in cut.items():
                 shares = self.logs.index.shares_of(log)
-                opened.state.open_rows_were_cut(shares[-1].entry.wire_end if shares else opened.files.tail().wire_end)
+                opened.state.open_rows_were_cut(
+                    shares[-1].entry.wire_end if shares else opened.files.tail(None).wire_end
+                )
             self._intake.open_logs.clear()
             # The stream had covered what is dropped now; how far the next one's past is covered, `resume` says.
             self._intake.covered = BEFORE_ALL
@@ -329,6 +331,11 @@ class Store:
     def fault(self) -> SharedDiskFault | None:
         """Why writing pauses, if it does."""
         return self._control.fault
+
+    @property
+    def flush_in_flight(self) -> FlushJob | None:
+        """The flush under way: the same one at two looks says that the disk does not answer."""
+        return self._control.job
 
     def wait_for_room(self, size: int, timeout_seconds: float, *, log: int | None = None) -> bool:
         """Wait until a table of that many bytes would be taken (by this log); False when the time is up."""

@@ -43,16 +43,17 @@ def is_loopback(host: str) -> bool:
 
 def secrets_of(authorization: str | None, query: bytes) -> list[str]:
     """What a request offers."""
-    offered = [value for name, value in parse_qsl(query.decode("latin-1")) if name in _PARAMETERS]
+    offered = [value for name, value in parse_qsl(query.decode("ascii", "replace")) if name in _PARAMETERS]
     if authorization is not None and authorization.lower().startswith(_SCHEME):
-        offered.append(authorization[len(_SCHEME) :].strip())
+        # Headers come as if they were latin-1; a secret may have any letters.
+        offered.append(authorization[len(_SCHEME) :].strip().encode("latin-1").decode("utf-8", "replace"))
     return offered
 
 
 def has_secret(secret: str, offered: Iterable[str]) -> bool:
     """Whether one of these is the secret."""
-    # All are compared, and as bytes: text that is not ASCII would raise.
-    return any([hmac.compare_digest(one.encode("utf-8", "surrogatepass"), secret.encode()) for one in offered])
+    # As bytes, since text that is not ASCII would raise.
+    return any(hmac.compare_digest(one.encode("utf-8", "surrogatepass"), secret.encode()) for one in offered)
 
 
 class Guard:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import Final
 
 from starlette.requests import Request
@@ -18,22 +19,28 @@ from storage.watermark import Watermark
 NOW: Final = "now"
 """As a position: only what comes from now on."""
 
+COMING_SECONDS: Final = 1.0
+"""Between two looks whether the successor of a shape is there."""
+
 NEXT_HEADER: Final = "shapelog-next"
 HANDLE_HEADER: Final = "shapelog-handle"
 
 
 async def rows_answer(service: ShapeService, request: Request) -> Response:
-    """The rows above `after` of the shape; its present handle tells whether it is still the one that was asked for."""
+    """The rows above `after` of the shape; 410 if the handle that was asked for has no more, 204 if one is coming."""
     asked = request.query_params
-    served = service.served_now(request.path_params["shape"])
+    served, handle, seconds = service.served_now(request.path_params["shape"]), asked.get("handle"), _seconds(asked)
+    if served is None:
+        await asyncio.sleep(min(seconds, COMING_SECONDS))
+        return Response(status_code=204, headers={"cache-control": "no-store"})
     headers = {HANDLE_HEADER: served.handle, "cache-control": "no-store"}
-    if asked.get("handle", served.handle) != served.handle:
-        return JSONResponse({"handle": served.handle}, 410, headers=headers)
-    text = asked.get("after", NOW)
     visible = service.watch(served).visible
+    text = asked.get("after", NOW)
     after = max(visible.value, SNAPSHOT_END) if text == NOW else LogOffset.parse(text)
+    if handle is not None and not _goes_on(service, handle, served, after):
+        return JSONResponse({"handle": served.handle}, 410, headers=headers)
     result = await asyncio.to_thread(_read, service, served, after)
-    if not result.rows and result.at_end and (seconds := _seconds(asked.get("wait"))):
+    if not result.rows and result.at_end and seconds:
         await _moved(visible, max(after, result.visible), seconds)
         result = await asyncio.to_thread(_read, service, served, after)
     lines = "".join(f"{line}\n" for batch in result.rows for line in rows_as_json(batch))
@@ -41,13 +48,20 @@ async def rows_answer(service: ShapeService, request: Request) -> Response:
     return Response(lines, headers=headers | {NEXT_HEADER: str(following)}, media_type="application/x-ndjson")
 
 
+def _goes_on(service: ShapeService, handle: str, served: Served, after: LogOffset) -> bool:
+    """Whether a reader of that handle may go on with this one: its log is the same, and its base is behind it."""
+    entry = service.house.registry.find(handle)
+    is_same = entry is not None and entry.log == served.log
+    return handle == served.handle or (is_same and after >= SNAPSHOT_END)
+
+
 def _read(service: ShapeService, served: Served, after: LogOffset) -> ReadResult:
     return read_handle(service.reader, served.log, served.base, after, TAIL_READ_BYTES)
 
 
-def _seconds(text: str | None) -> float:
+def _seconds(asked: Mapping[str, str]) -> float:
     try:
-        return min(max(float(text or 0), 0.0), TAIL_WAIT_SECONDS_MAX)
+        return min(max(float(asked.get("wait", 0)), 0.0), TAIL_WAIT_SECONDS_MAX)
     except ValueError:
         return 0.0
 
@@ -56,7 +70,11 @@ async def _moved(mark: Watermark[LogOffset], above: LogOffset, seconds: float) -
     """Until something above is visible, the log ends, or the time is up."""
     loop = asyncio.get_running_loop()
     woken = asyncio.Event()
-    subscription = mark.subscribe(above, lambda _: loop.call_soon_threadsafe(woken.set))
+
+    def wake(_: LogOffset | None) -> None:
+        loop.call_soon_threadsafe(woken.set)
+
+    subscription = mark.subscribe(above, wake)
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -61,11 +61,14 @@ class LogRows:
     def followed(self) -> Iterator[pa.RecordBatch]:
         """What there is, and what comes, without an end."""
         while True:
-            # Recovery may remove a file and make another of its name; an open descriptor would show the old one.
-            self._disk.forget_descriptors()
+            self.forget_files()
             with contextlib.suppress(AboveUpper):  # the writer is recovering: what was seen comes again
                 yield from self.batches()
             time.sleep(LOOK_SECONDS)
+
+    def forget_files(self) -> None:
+        """Recovery may remove a file and make another of its name; an open descriptor would show the old one."""
+        self._disk.forget_descriptors()
 
     def _base_chunks(self) -> Iterator[pa.RecordBatch]:
         """The chunks of the newest complete base above the position; then the position is where the log goes on."""
@@ -98,8 +101,8 @@ def rows_as_text(batch: pa.RecordBatch) -> Iterator[str]:
     """A line a row. Whatever the values are, they stay on it: they are quoted where they are not plain."""
     for offset, kind, absent, new, old in _rows(batch):
         words = [offset, kind]
-        words += [f"{name}={_shown(value)}" for name, value in (new or {}).items() if name not in absent]
-        words += [f"old.{name}={_shown(value)}" for name, value in (old or {}).items()]
+        words += [f"{name}={shown(value)}" for name, value in (new or {}).items() if name not in absent]
+        words += [f"old.{name}={shown(value)}" for name, value in (old or {}).items()]
         yield " ".join(words)
 
 
@@ -130,7 +133,8 @@ def _names(bitmap: bytes | None, names: Sequence[str]) -> list[str]:
     return [name for index, name in enumerate(names) if bits >> index & 1]
 
 
-def _shown(value: str | None) -> str:
+def shown(value: str | None) -> str:
+    """A value on one line, in quotes where it is not plain."""
     if value is None:
         return "null"
     is_plain = value.isprintable() and _QUOTED.isdisjoint(value) and value not in ("", "null")

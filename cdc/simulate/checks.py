@@ -1,13 +1,14 @@
 """The properties that hold at every step, and after every crash; and those that hold when everything has healed."""
 
 from cdc.app import App
-from cdc.simulate.oracle import Expectation, Violation, compare
+from cdc.simulate.oracle import Expectation, Violation, base_of, compare
 from cdc.simulate.surroundings import Surroundings
 from shapes.definition import Definition
 from storage.catalog import Catalog
 from storage.catalog_records import Life, Shape
 from storage.clocks import Clocks
 from storage.disk import Disk
+from storage.errors import StorageError
 from storage.memory_disk import luckiest
 from storage.offset import LogOffset
 from storage.progress import ProgressLog
@@ -57,6 +58,12 @@ class Checks:
 
     def after_crash(self, disk: Disk) -> None:
         """What the next start will find, looked at on a copy."""
+        try:
+            self._after_crash(disk)
+        except StorageError as error:
+            raise Violation(f"after a crash, the folder cannot be read: {error}") from error
+
+    def _after_crash(self, disk: Disk) -> None:
         catalog, progress = Catalog(disk), ProgressLog(disk)
         last, confirmed = progress.history.latest, self._around.server.confirmed
         g = 0 if last is None else last.lsn
@@ -70,6 +77,7 @@ class Checks:
                 if visible != durable:
                     raise Violation(f"log {shape.log}: after a crash V is {visible} and D {durable}")
                 self._is_durable(shape, durable, g)
+                self._is_emptied(reader, shape, g)
                 compare(reader, shape, self.expected(shape), durable)
 
     def look_at_copy(self) -> None:
@@ -96,9 +104,19 @@ class Checks:
             at = self.expected(entry.shape).last_below(1 << 63)
             if at is not None and at > visible:
                 return f"log {entry.log}: V is {visible}, and there is a row at {at}"
+            reader = StoreReader(app.store)
+            self._is_emptied(reader, entry.shape, 1 << 63)
+            if base_of(reader, entry.shape).number != entry.shape.base:
+                return f"log {entry.log} has a newer base than its shape, {entry.shape.base}"
         return ""
 
     def _is_durable(self, shape: Shape, durable: LogOffset, g: int) -> None:
         at = self.expected(shape).last_below(g)
         if at is not None and at > durable:
             raise Violation(f"{shape.handle} (log {shape.log}) is durable to {durable}, G is {g}, and a row is at {at}")
+
+    def _is_emptied(self, reader: StoreReader, shape: Shape, g: int) -> None:
+        """A TRUNCATE below G, which is not sent again, has its base."""
+        at = self.expected(shape).last_truncate_below(g)
+        if at is not None and base_of(reader, shape).last < at:
+            raise Violation(f"{shape.handle} (log {shape.log}) has no base for the TRUNCATE at {at}, and G is {g}")

@@ -15,6 +15,7 @@ from cdc.simulate.definitions import Named, Predicate
 from cdc.simulate.server import Change, Relation, Seen, Server, Transaction
 from cdc.simulate.standins import named
 from shapes.definition import Definition
+from storage.bases import Base
 from storage.catalog_records import Shape
 from storage.offset import LogOffset
 from storage.rows import Kind
@@ -62,6 +63,11 @@ class Expectation:
         """The last row of a transaction below."""
         self._catch_up()
         return next((row.at for row in reversed(self.rows) if row.at.tx < tx), None)
+
+    def last_truncate_below(self, tx: int) -> LogOffset | None:
+        """The last TRUNCATE of a transaction below."""
+        self._catch_up()
+        return next((row.at for row in reversed(self.rows) if row.at.tx < tx and row.kind is Kind.TRUNCATE), None)
 
     def base(self) -> dict[tuple[str | None, ...], Named]:
         """What the snapshot shows of the shape."""
@@ -142,13 +148,19 @@ class Expectation:
         return tuple(row[name] for name in self.definition.key)
 
 
+def base_of(reader: StoreReader, shape: Shape) -> Base:
+    """The log's newest base; the shape's own, or one that is complete and not recorded yet."""
+    bases = [one for one in reader.bases(shape.log) if one.is_complete]
+    if shape.base not in {one.number for one in bases}:
+        raise Violation(f"{shape.handle}: its base {shape.base} is not there")
+    return bases[-1]
+
+
 def compare(reader: StoreReader, shape: Shape, expected: Expectation, visible: LogOffset) -> None:
     """Raise `Violation` where a log, read as a reader reads it, is not what it must be up to `visible`."""
-    base = next((one for one in reader.bases(shape.log) if one.number == shape.base), None)
-    if base is None:
-        raise Violation(f"{shape.handle}: its base {shape.base} is not there")
+    base = base_of(reader, shape)
     where = f"log {shape.log} ({shape.handle}, {expected.definition}) up to {visible}"
-    rows = _base_rows(reader, shape, expected)
+    rows = _base_rows(reader, shape.log, base, expected)
     if base.last.is_snapshot:
         _same(f"{where}: base", sorted(map(str, rows.values())), sorted(map(str, expected.base().values())))
     elif rows:
@@ -163,15 +175,16 @@ def compare(reader: StoreReader, shape: Shape, expected: Expectation, visible: L
         _same(f"{where}: folded", _sorted(rows), _sorted(expected.table_at(visible.tx)))
 
 
-def _base_rows(reader: StoreReader, shape: Shape, expected: Expectation) -> dict[tuple[str | None, ...], Named]:
+def _base_rows(
+    reader: StoreReader, log: int, base: Base, expected: Expectation
+) -> dict[tuple[str | None, ...], Named]:
     rows: dict[tuple[str | None, ...], Named] = {}
-    assert shape.base is not None, "it is ready"
     number = 0
-    while (chunk := reader.read_chunk(shape.log, shape.base, number)) is not None:
+    while (chunk := reader.read_chunk(log, base.number, number)) is not None:
         for row in chunk.column("new").to_pylist():
             key = tuple(row[name] for name in expected.definition.key)
             if key in rows:
-                raise Violation(f"log {shape.log}: {key} is twice in its base")
+                raise Violation(f"log {log}: {key} is twice in its base")
             rows[key] = row
         number += 1
     return rows

@@ -5,12 +5,14 @@ whatever chance says. Both come before or after a change of the disk, without it
 """
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
 
 from cdc.app import App, AppSettings, running
 from cdc.simulate.oracle import Violation
 from cdc.simulate.surroundings import Surroundings
+from cdc.simulate.virtual_loop import VirtualLoop
 from shapes.service import ShapeService
 from storage.clocks import Clocks
 from storage.errors import SharedDiskFault
@@ -33,6 +35,7 @@ class Process:
         self._around = around
         self._settings = AppSettings("", Path(), store=some_options(around.random), shape_idle_seconds=1e9)
         self._is_to_stop = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
         self._task = asyncio.get_running_loop().create_task(self._live())
 
     @property
@@ -49,8 +52,22 @@ class Process:
 
     async def stop(self) -> None:
         """End it in order."""
+        for request in self._requests:
+            request.cancel()
+        if self._requests:
+            await asyncio.wait(self._requests)
         self._is_to_stop.set()
         await asyncio.wait({self._task})
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others and self.failure is None and not self._around.is_dead:
+            self.failure = Violation(f"the process has stopped, and there runs {sorted(map(str, others))[0]}")
+
+    def request(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        """Let somebody ask for something; it ends with the process."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        return task
 
     async def bury(self) -> None:
         """End all its tasks; its disk is gone, so none of them does anything any more."""
@@ -64,6 +81,9 @@ class Process:
         for task in others:
             if not task.cancelled():
                 task.exception()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop), "simulations run nowhere else"
+        loop.end_threads()
 
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,10 +1,13 @@
-"""Simulations by their seeds: run, and told as a value."""
+"""Simulations by their seeds: run, and told as a value; many of them in several processes, in the order of the seeds."""
 
 import asyncio
 import logging
+import multiprocessing
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -15,6 +18,9 @@ from cdc.simulate.world import World
 
 STEPS: Final = 60
 """Deeds of a story: enough for several lives of the process, few enough to be read when one goes wrong."""
+
+_CHUNK: Final = 10
+"""Stories that a process gets at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ def simulate(seed: int, steps: int = STEPS) -> Outcome:
     loop.set_exception_handler(lambda _loop, _context: None)  # what tasks raise is known from their results
     violation, cause = None, ""
     level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)  # faults are the point; the program's word on each would fill the screen
     try:
         loop.run_until_complete(_story(random, steps, trace))
     except (Violation, Stuck) as found:
@@ -48,9 +54,14 @@ def simulate(seed: int, steps: int = STEPS) -> Outcome:
     return Outcome(seed, violation, tuple(trace), cause)
 
 
-def simulations(seeds: range, steps: int = STEPS) -> Iterator[Outcome]:
-    """Run many, one after the other."""
-    return (simulate(seed, steps) for seed in seeds)
+def simulations(seeds: range, steps: int = STEPS, jobs: int = 1) -> Iterator[Outcome]:
+    """Run many."""
+    run = partial(simulate, steps=steps)
+    if jobs == 1 or len(seeds) == 1:
+        yield from map(run, seeds)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(run, seeds, chunksize=_CHUNK)
 
 
 async def _story(random: Random, steps: int, trace: list[str]) -> None:
@@ -58,6 +69,8 @@ async def _story(random: Random, steps: int, trace: list[str]) -> None:
     with standing_in(world.around):
         try:
             await world.run(steps)
+            server, memory = world.around.server, world.around.memory
+            trace.append(f"-- at rest: {len(server.wal)} commits up to {server.insert_lsn}, {memory.operations} writes")
         finally:
             world.around.memory.cut_power()
             await world.process.bury()

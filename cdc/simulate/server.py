@@ -43,6 +43,8 @@ class Relation:
     owners: dict[Key, "Transaction"] = field(default_factory=dict)
     """Who changed a row and is not visible yet."""
     truncated_by: "Transaction | None" = None
+    readers: int = 0
+    """Open snapshots of the table: nobody empties it meanwhile."""
 
     def key_of(self, row: Row) -> Key:
         return tuple(value for value, column in zip(row, self.columns, strict=True) if column.is_key)
@@ -159,7 +161,7 @@ class Server:
 
     def may_truncate(self, transaction: Transaction, relation: Relation) -> bool:
         others = [owner for owner in relation.owners.values() if owner is not transaction]
-        return not others and self.may_write(transaction, relation)
+        return not others and not relation.readers and self.may_write(transaction, relation)
 
     def truncate(self, transaction: Transaction, relations: list[Relation]) -> None:
         """Nobody else has changed a row of these tables."""

@@ -224,10 +224,12 @@ class SnapshotTransaction:
     selection: Selection
     snapshot: Snapshot
     seen: Seen
+    relation: Relation
     rows_estimate: float | None = None
 
     async def close(self) -> None:
-        """Roll back."""
+        """Roll back; the lock goes."""
+        self.relation.readers -= 1
 
 
 class Sql:
@@ -247,12 +249,18 @@ class Sql:
         """Lock, look, and read where the WAL is, in this order, with time in between."""
         connection = await self.connect(conninfo, application)
         server = self._around.server
-        if server.relations[selection.oid].truncated_by is not None:
+        relation = server.relations[selection.oid]
+        if relation.truncated_by is not None:
             raise TableLocked("somebody truncates the table")
-        found = server.take()
-        seen = server.snapshots[found.xmin, found.xmax, found.xip]
-        await self._around.pause(0.02)
-        return SnapshotTransaction(connection, selection, replace(found, birth=server.insert_lsn), seen)
+        relation.readers += 1
+        try:
+            found = server.take()
+            seen = server.snapshots[found.xmin, found.xmax, found.xip]
+            await self._around.pause(0.02)
+        except BaseException:
+            relation.readers -= 1
+            raise
+        return SnapshotTransaction(connection, selection, replace(found, birth=server.insert_lsn), seen, relation)
 
     async def look(self, connection: object) -> Snapshot:  # noqa: ARG002 - as the real one
         """As `pg_current_snapshot()`, and then the place of the WAL."""
@@ -377,8 +385,9 @@ class Flusher:
 
     def stop(self) -> None:
         """What a real one does in the thread that stops it."""
-        if not self._is_stopping:
-            self._is_stopping = True
+        self._is_stopping = True
+        if not self._store.flushing.is_taken:
+            self._task.cancel()  # it only waits
         if not self._task.done():
             raise Busy
         flushed = self._store.flush_all()
@@ -390,6 +399,8 @@ class Flusher:
             while not self._is_stopping and not self._around.is_dead:
                 await self._around.pause(0.01 * self._around.flush_pace)
                 await self._flush()
+        except asyncio.CancelledError:
+            return
         except BaseException as failure:  # noqa: BLE001 - as the thread: whatever ends it is told
             if not self._around.is_dead:
                 self._on_failure(failure)

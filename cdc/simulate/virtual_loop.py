@@ -31,6 +31,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._random = random
         self._now = 0.0
         self._selector = self
+        self._threads: set[asyncio.TimerHandle] = set()
 
     def time(self) -> float:
         """Seconds since the loop began."""
@@ -46,14 +47,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # noqa: ANN401 - the signature of asyncio
         """Run it a little later."""
         future = self.create_future()
-        self.call_later(self._random.choice(THREAD_SECONDS), self._run_thread, future, func, args)
+        self._start_thread(future, lambda: func(*args))
         return future
 
-    def _run_thread(self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def end_threads(self) -> None:
+        """Their process has ended: what has not run yet never will."""
+        for thread in self._threads:
+            thread.cancel()
+        self._threads.clear()
+
+    def _start_thread(self, future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
+        thread = self.call_later(self._random.choice(THREAD_SECONDS), lambda: self._run_thread(thread, future, work))
+        self._threads.add(thread)
+
+    def _run_thread(self, thread: asyncio.TimerHandle, future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
+        self._threads.discard(thread)
         try:
-            result = func(*args)
+            result = work()
         except Busy:
-            self.call_later(self._random.choice(THREAD_SECONDS), self._run_thread, future, func, args)
+            self._start_thread(future, work)
         except BaseException as failure:  # noqa: BLE001 - whatever a thread raises, who waits for it gets it
             if not future.done():
                 future.set_exception(failure)

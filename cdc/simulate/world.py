@@ -5,6 +5,7 @@ come to rest where it belongs.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -228,7 +229,8 @@ class World:
         except ShapeError:
             return
         self.trace.append(f"   {wanted.definition} {wanted.definition.replica} {name}")
-        service.nursery.order(wanted.definition, name)
+        with contextlib.suppress(RuntimeError):  # the process is about to end by itself, which is told elsewhere
+            service.nursery.order(wanted.definition, name)
 
     async def remove(self) -> None:
         """Somebody removes a shape."""
@@ -237,7 +239,7 @@ class World:
         if not living or service is None:
             return
         handle = self.random.choice(living).handle
-        task = asyncio.get_running_loop().create_task(service.remove(handle))
+        task = self.process.request(service.remove(handle))
         task.add_done_callback(self._removed)
 
     def _removed(self, task: "asyncio.Task[None]") -> None:

@@ -97,8 +97,9 @@ BACKLOG_OVER_SECONDS: Final = 0.010
 LIBPQ_PIECE_BYTES: Final = 8 * 1024
 """libpq reads 16 KiB at a time: after a read of more than half of it, the socket may hold the rest of a pause."""
 
-READY_BATCHES_MAX: Final = 1
-"""Batches that wait to be taken: with one being decoded and one being read, neither side waits for the other."""
+READY_BATCHES_MAX: Final = 8
+"""Batches that wait to be taken: the walsender works on while a fragment of thousands of shapes is dealt with, which
+takes as long as these batches do; they are then taken together."""
 
 MESSAGE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """The largest message that Postgres can build itself."""

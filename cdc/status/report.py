@@ -126,21 +126,36 @@ def slot_facts(name: str, look: SlotLook | None, rate: WalRate) -> dict[str, Any
     """The slot, as JSON; all is None where nobody could look."""
     slot = None if look is None else look.slot
     per_second = rate.bytes_per_second
-    return {
+    facts: dict[str, Any] = {
         "name": name,
         "exists": slot is not None,
-        "active_pid": slot and slot.active_pid,
-        "restart_lsn": _lsn(slot and slot.restart_lsn),
-        "confirmed_flush_lsn": _lsn(slot and slot.confirmed_flush_lsn),
-        "wal_end": _lsn(look and look.wal_end),
-        "wal_status": slot and slot.wal_status,
-        "loss": slot and slot.loss,
-        "retained_bytes": look and look.retained_bytes,
-        "unconfirmed_bytes": look and look.unconfirmed_bytes,
-        "safe_wal_bytes": slot and slot.safe_wal_bytes,
+        "wal_end": None if look is None else format_lsn(look.wal_end),
+        "retained_bytes": None if look is None else look.retained_bytes,
+        "unconfirmed_bytes": None if look is None else look.unconfirmed_bytes,
         "wal_bytes_per_second": None if per_second is None else round(per_second, 1),
-        "seconds_left": seconds_left(slot.safe_wal_bytes, per_second) if slot is not None else None,
     }
+    if slot is None:
+        return facts | dict.fromkeys(_SLOT_FACTS)
+    return facts | {
+        "active_pid": slot.active_pid,
+        "restart_lsn": _lsn(slot.restart_lsn),
+        "confirmed_flush_lsn": _lsn(slot.confirmed_flush_lsn),
+        "wal_status": slot.wal_status,
+        "loss": slot.loss,
+        "safe_wal_bytes": slot.safe_wal_bytes,
+        "seconds_left": seconds_left(slot.safe_wal_bytes, per_second),
+    }
+
+
+_SLOT_FACTS: Final = (
+    "active_pid",
+    "restart_lsn",
+    "confirmed_flush_lsn",
+    "wal_status",
+    "loss",
+    "safe_wal_bytes",
+    "seconds_left",
+)
 
 
 def _lsn(lsn: int | None) -> str | None:

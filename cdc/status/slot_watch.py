@@ -20,6 +20,7 @@ _WAL_END: Final[LiteralString] = """
     SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END AS lsn
 """
 
+
 class SlotWatch:
     """The last look, and the rate of all."""
 
@@ -67,11 +68,16 @@ class SlotWatch:
     async def _ask(self) -> SlotLook:
         if self._connection is None:
             self._connection = await connect_sql(self._conninfo, self._application)
-        wal_end = (await fetch(self._connection, _WAL_END))[0]["lsn"]
-        return SlotLook(time.monotonic(), parse_lsn(wal_end or "0/0"), await read_slot(self._connection, self._slot))
+        return await look_at_slot(self._connection, self._slot, time.monotonic())
 
     async def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(OSError):
                 await connection.close()
+
+
+async def look_at_slot(connection: Connection, slot: str, now: float) -> SlotLook:
+    """One look."""
+    wal_end = (await fetch(connection, _WAL_END))[0]["lsn"]
+    return SlotLook(now, parse_lsn(wal_end or "0/0"), await read_slot(connection, slot))

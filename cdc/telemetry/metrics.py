@@ -49,7 +49,7 @@ class ProgramMetric(StrEnum):
     HELD = "shapelog_flushed_held"
     PENDING_SHAPES = "shapelog_pending_shapes"
     SHAPES = "shapelog_shapes"
-    ENDED = "shapelog_shapes_ended"
+    ENDED = "shapelog_shapes_ended_total"
     BIRTHS = "shapelog_births"
     COPIED_ROWS = "shapelog_births_copied_rows"
 
@@ -95,18 +95,20 @@ class ProgramCollector(Collector):
         yield family
         rate = self._desk.watch.rate.bytes_per_second
         slot = look.slot
-        restart, confirmed = (None, None) if slot is None else (slot.restart_lsn, slot.confirmed_flush_lsn)
-        known = {
+        restart = None if slot is None else slot.restart_lsn
+        confirmed = None if slot is None else slot.confirmed_flush_lsn
+        kept = None if restart is None or confirmed is None else confirmed - restart
+        known: dict[ProgramMetric, float | None] = {
             ProgramMetric.WAL_END_LSN: look.wal_end,
             ProgramMetric.WAL_RATE: rate,
-            ProgramMetric.SLOT_ACTIVE: slot and slot.active_pid is not None,
+            ProgramMetric.SLOT_ACTIVE: None if slot is None else slot.active_pid is not None,
             ProgramMetric.SLOT_CONFIRMED_LSN: confirmed,
             ProgramMetric.SLOT_RESTART_LSN: restart,
             ProgramMetric.SLOT_RETAINED_BYTES: look.retained_bytes,
             ProgramMetric.SLOT_UNCONFIRMED_BYTES: look.unconfirmed_bytes,
-            ProgramMetric.SLOT_RESTART_TO_CONFIRMED_BYTES: None if None in (restart, confirmed) else confirmed - restart,
-            ProgramMetric.SLOT_SAFE_BYTES: slot and slot.safe_wal_bytes,
-            ProgramMetric.SLOT_SECONDS_LEFT: slot and seconds_left(slot.safe_wal_bytes, rate),
+            ProgramMetric.SLOT_RESTART_TO_CONFIRMED_BYTES: kept,
+            ProgramMetric.SLOT_SAFE_BYTES: None if slot is None else slot.safe_wal_bytes,
+            ProgramMetric.SLOT_SECONDS_LEFT: None if slot is None else seconds_left(slot.safe_wal_bytes, rate),
         }
         for metric, value in known.items():
             if value is not None:  # a number that nobody knows is no zero
@@ -131,7 +133,7 @@ class ProgramCollector(Collector):
             for named in ("no", "yes"):
                 shapes.add_metric([life.value, named], lives[life.value, named])
         yield shapes
-        ended = _family(ProgramMetric.ENDED, "reason")
+        ended = CounterMetricFamily(*_names(ProgramMetric.ENDED), labels=["reason"])
         for reason, count in self._app.house.endings.counts.items():
             ended.add_metric([reason], count)
         yield ended

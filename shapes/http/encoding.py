@@ -30,14 +30,35 @@ def encode(form: RowFormat, rows: pa.RecordBatch, style: Style, around: Neighbou
     """The messages of a batch, each with what `style` puts before and after it."""
     batches = [batch for batch in (around.before, rows, around.after) if batch is not None]
     start = around.before.num_rows if around.before is not None else 0
-    whole = rows if len(batches) == 1 else pa.concat_batches(batches)
-    ends_whole = around.after is None
+    whole = as_one(batches)
+    ends_whole = around.after is None and around.is_end
     if whole.num_rows <= ROWS_BY_HAND_MAX:
         messages = encode_by_hand(form, whole, ends_whole=ends_whole)[start : start + rows.num_rows]
         before, after = style.before.encode(), style.after.encode()
         return b"".join(before + message + after for message in messages)
     lines = _Rows(form, whole).lines(style, ends_whole=ends_whole)
     return _bytes_of(lines.slice(start, rows.num_rows))
+
+
+def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one log, of which some may lack columns that others have: those are NULL there."""
+    if len(batches) == 1:
+        return batches[0]
+    first = batches[0].schema
+    if all(batch.schema.equals(first) for batch in batches):
+        return pa.concat_batches(batches)
+    fields = {field.name: field for batch in batches for field in batch.schema}
+    schema = pa.schema([field.with_nullable(True) for field in fields.values()])
+    return pa.concat_batches([_widened(batch, schema) for batch in batches])
+
+
+def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    names = batch.schema.names
+    arrays = [
+        batch.column(field.name).cast(field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _bytes_of(lines: pa.Array) -> bytes:
@@ -133,7 +154,7 @@ class _Rows:
         yield f'","relation":{relation}'
         if XID in self._rows.schema.names:
             yield ',"txids":['
-            yield pc.cast(self._rows.column(XID), pa.string())
+            yield pc.fill_null(pc.cast(self._rows.column(XID), pa.string()), "")
             yield "]"
         yield ',"lsn":"'
         yield pc.cast(self._rows.column(TX), pa.string())

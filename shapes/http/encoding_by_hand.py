@@ -24,6 +24,7 @@ def encode_by_hand(form: RowFormat, rows: pa.RecordBatch, *, ends_whole: bool) -
     old = _values(form, rows, OLD) if OLD in rows.schema.names else None
     has_old = rows.column(OLD).is_valid().to_pylist() if old is not None else []
     xids = _column(rows, XID)
+    has_xids = XID in rows.schema.names
     messages = []
     for row, kind in enumerate(kinds):
         message: dict[str, Any] = {"key": keys[row], "value": _sent(values[row], absent[row])}
@@ -31,7 +32,7 @@ def encode_by_hand(form: RowFormat, rows: pa.RecordBatch, *, ends_whole: bool) -
             message["old_value"] = {name: before for name, before in old[row].items() if before != values[row][name]}
         headers: dict[str, Any] = {"operation": Kind(kind).name.lower(), "relation": [form.schema, form.table]}
         if any(tx):
-            headers |= {} if xids[row] is None else {"txids": [xids[row]]}
+            headers |= {"txids": [xid for xid in [xids[row]] if xid is not None]} if has_xids else {}
             headers |= {"lsn": str(tx[row]), "op_position": op[row]}
             is_end = row + 1 == len(kinds)
             if ends_whole if is_end else tx[row + 1] != tx[row]:

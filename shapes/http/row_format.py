@@ -59,3 +59,5 @@ class Neighbours:
 
     before: pa.RecordBatch | None = None
     after: pa.RecordBatch | None = None
+    is_end: bool = True
+    """Where no row is after: whether the last transaction is whole."""

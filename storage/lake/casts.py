@@ -78,7 +78,7 @@ def _arrow(texts: pa.Array, kind: LakeType) -> Cast:
     return _isolating(texts, kind.arrow, lambda some: some.cast(kind.arrow))
 
 
-def _bool(texts: pa.Array, kind: LakeType) -> Cast:
+def _bool(texts: pa.Array, _: LakeType) -> Cast:
     is_true, is_false = pc.equal(texts, "t"), pc.equal(texts, "f")
     is_bad = pc.invert(pc.or_(is_true, is_false)).fill_null(False).to_numpy(zero_copy_only=False)
     return _without(is_true, is_bad)

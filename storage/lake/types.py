@@ -87,13 +87,18 @@ _ELEMENTS: Final[dict[int, int]] = {
 """Built-in arrays, and the type of their elements."""
 
 
+def list_of(kind: pa.DataType) -> pa.DataType:
+    """A list; its elements are called as Delta and Parquet call them."""
+    return pa.list_(pa.field("element", kind))
+
+
 def lake_type(oid: int, typmod: int = -1) -> LakeType:
     """The type of a column with this oid and typmod (of an array, the elements')."""
     if oid == _NUMERIC:
         return _numeric(typmod)
     if oid in _ELEMENTS:
         element = lake_type(_ELEMENTS[oid], typmod)
-        return LakeType(pa.list_(element.arrow), Reading.ARRAY, element)
+        return LakeType(list_of(element.arrow), Reading.ARRAY, element)
     return _PLAIN.get(oid, TEXT)
 
 

@@ -1,0 +1,79 @@
+"""What the stream delivers, of a backlog several fragments at a time: the shell around `joined_fragments`.
+
+Only where it pays: a fragment that touches hundreds of shapes costs more for each of them than for its rows. Then the
+batches that were read while the one before was dealt with are taken together.
+
+Invariants:
+    deliveries come in the order of the session; only fragments are joined, and only neighbours
+    with a fragment in hand nothing is waited for longer than GATHER_SECONDS
+    an error of the session comes behind the fragments before it; a cancelled `next` loses nothing
+    the session is asked only while somebody waits in `next`: it never connects anew behind the collector's back
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from cdc.source.attempt import Arrived, Delivery
+from cdc.source.fragments import Fragment
+from shapes.joined_fragments import can_follow, joined
+from shapes.limits import GATHER_CHANGES_MIN, GATHER_SECONDS, GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
+
+
+class Gathering:
+    """Stands between the session and whoever takes what it brings."""
+
+    def __init__(self, source: Callable[[], Awaitable[Delivery]]) -> None:
+        """`source` may be cancelled at any time without a loss."""
+        self._source = source
+        self._attempt = 0
+        self._found: list[Fragment] = []
+        """In hand; they can all be joined."""
+        self._changes_count = 0
+        self._behind: Delivery | Exception | None = None
+        """What came behind them, and cannot be joined."""
+
+    async def next(self, touched_count: int) -> Delivery:
+        """What comes next; `touched_count` is how many shapes the fragment before touched."""
+        if not self._found:
+            delivery = await self._take()
+            if touched_count < GATHER_SHAPES_MIN or not self._joins(delivery):
+                return delivery
+        try:
+            async with asyncio.timeout(GATHER_SECONDS):
+                await self._gather()
+        except TimeoutError:
+            pass
+        arrived = Arrived(self._attempt, joined(self._found))
+        self._found, self._changes_count = [], 0
+        return arrived
+
+    async def _gather(self) -> None:
+        while self._behind is None and self._changes_count < GATHERED_CHANGES_MAX:
+            try:
+                delivery = await self._source()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is raised when its turn comes
+                self._behind = error
+            else:
+                if not self._joins(delivery):
+                    self._behind = delivery
+
+    def _joins(self, delivery: Delivery) -> bool:
+        """Take a fragment in hand, if it can be joined to those that are there."""
+        if not isinstance(delivery, Arrived) or not isinstance(delivery.event, Fragment):
+            return False
+        fragment, count = delivery.event, delivery.event.changes_count
+        if self._found:
+            fits = delivery.attempt == self._attempt and can_follow(self._found, fragment)
+        else:
+            fits = count >= GATHER_CHANGES_MIN  # a backlog: no live stream brings so much at once
+        if fits:
+            self._attempt = delivery.attempt
+            self._found.append(fragment)
+            self._changes_count += count
+        return fits
+
+    async def _take(self) -> Delivery:
+        behind, self._behind = self._behind, None
+        if isinstance(behind, Exception):
+            raise behind
+        return await self._source() if behind is None else behind

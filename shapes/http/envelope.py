@@ -1,0 +1,55 @@
+"""Around all routes: one spelling for each path, and the headers that every answer has.
+
+Invariants:
+    whoever decides by a path, inside of this, meets the one spelling: no other leads past a check
+    an answer has these headers whoever gives it, a refusal too
+"""
+
+import importlib.metadata
+import re
+from typing import Final
+from uuid import uuid4
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shapes.http.responses import cors_headers
+
+SHAPE_PATH: Final = "/v1/shape"
+TRANSPORT: Final = "shapelog.transport"
+"""In a request's scope: its connection, for whoever must cut it off."""
+
+_SLASHES: Final = re.compile(r"/{2,}")
+_SERVER: Final = f"shapelog/{importlib.metadata.version('shapelog')}"
+
+
+def canonical(path: str) -> str:
+    """The one spelling: escapes were read by the server; slashes count once, and not at the end."""
+    return _SLASHES.sub("/", path).rstrip("/") or "/"
+
+
+class Envelope:
+    """What every request and answer passes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = canonical(scope["path"])
+        # Uvicorn's `send` is a method of the request's cycle; nothing else leads to the connection.
+        transport = getattr(getattr(send, "__self__", None), "transport", None)
+        scope = {**scope, "path": path, "raw_path": path.encode(), TRANSPORT: transport}
+        origin = Headers(scope=scope).get("origin")
+        common = cors_headers(origin, of_shape=path == SHAPE_PATH)
+        common += [("electric-server", _SERVER), ("x-request-id", uuid4().hex)]
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in common]
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *raw]
+            await send(message)
+
+        await self._app(scope, receive, send_on)

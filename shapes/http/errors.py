@@ -1,0 +1,17 @@
+"""What can be wrong with how the shape protocol's server is set up. What requests are told is in `problems`."""
+
+from shapes.errors import ShapeError
+
+
+class TokenKeysUnreadable(ShapeError):
+    """The file of keys that tokens are checked with has none that we can use."""
+
+    code = "token_keys_unreadable"
+    hint = "Give a JWKS file (RFC 7517) with keys for EdDSA or RS256, each with a `kid`."
+
+
+class TokenSecretShort(ShapeError):
+    """The secret that tokens are signed with can be guessed."""
+
+    code = "token_secret_short"
+    hint = "Choose 32 bytes or more by chance, such as `openssl rand -base64 32` prints."

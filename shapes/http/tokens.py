@@ -1,0 +1,144 @@
+"""Signed shape tokens: who has one may follow one shape, until it expires, and nothing else.
+
+A token is a JWT. Its claims `table`, `where`, `params`, `columns` and `queryable_columns` are the shape; what it does
+not claim, a request cannot have (`where` and `columns` missing: the whole table). `replica` and `log` are free unless
+claimed. `exp` must be there.
+
+Invariants:
+    the algorithm follows from the key and never from the token: a public key is never taken for a secret
+    a request with a token is for the token's shape, however it is spelled, or it is refused
+    no token, and no part of one, is in a log or an answer
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import jwt
+import orjson
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from shapes.http.envelope import SHAPE_PATH
+from shapes.http.errors import TokenKeysUnreadable, TokenSecretShort
+from shapes.http.limits import TOKEN_BYTES_MAX, TOKEN_LEEWAY_SECONDS
+from shapes.http.params import read_query
+from shapes.http.problems import Problem, other_shape, refused_token
+
+SECRET_BYTES_MIN: Final = 32
+"""As many as the hash that signs has: a shorter one is what an attacker would guess."""
+
+_FIXED: Final = ("table", "where", "columns", "queryable_columns")
+_CLAIMABLE: Final = ("replica", "log")
+_ASYMMETRIC: Final = {"OKP": "EdDSA", "RSA": "RS256"}
+_BEARER: Final = "bearer "
+_DOTS: Final = 2
+_PARAMS: Final = "params["
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeClaims:
+    """The shape that a token is for."""
+
+    fields: Mapping[str, str]
+    params: Mapping[str, str]
+
+    def applied_to(self, asked: Mapping[str, str]) -> dict[str, str]:
+        """The request's fields, for this shape; 403 for those of another."""
+        for name in _FIXED:
+            if name in asked and asked[name] != self.fields.get(name):
+                raise other_shape(name)
+        for name in _CLAIMABLE:
+            if name in self.fields and asked.get(name, self.fields[name]) != self.fields[name]:
+                raise other_shape(name)
+        claimed = {f"{_PARAMS}{number}]": text for number, text in self.params.items()}
+        given = {name: text for name, text in asked.items() if name.startswith(_PARAMS)}
+        if "params" in asked or (given and given != claimed):
+            raise other_shape("params")
+        return {**asked, **self.fields, **claimed}
+
+
+class ShapeTokens:
+    """Checks tokens with the keys that there are."""
+
+    def __init__(self, secret: str | None = None, keys: Mapping[str, jwt.PyJWK] | None = None) -> None:
+        """`keys`: public ones, by their `kid`."""
+        if secret is not None and len(secret.encode()) < SECRET_BYTES_MIN:
+            raise TokenSecretShort(f"the token secret has less than {SECRET_BYTES_MIN} bytes")
+        self._secret = secret
+        self._keys = dict(keys or {})
+
+    @classmethod
+    def load(cls, secret: str | None, jwks: Path | None) -> Self:
+        """With the keys of a JWKS file."""
+        if jwks is None:
+            return cls(secret)
+        try:
+            found = jwt.PyJWKSet.from_dict(orjson.loads(jwks.read_bytes())).keys
+        except (OSError, ValueError, TypeError, AttributeError, jwt.PyJWTError) as error:
+            raise TokenKeysUnreadable(f"{jwks}: {error}") from None
+        keys = {key.key_id: key for key in found if key.key_id is not None and key.key_type in _ASYMMETRIC}
+        if not keys:
+            raise TokenKeysUnreadable(f"{jwks} has no key for EdDSA or RS256 with a kid")
+        return cls(secret, keys)
+
+    def admits(self, scope: Scope) -> bool:
+        """Whether a request for a shape brings a valid token, and so needs no secret."""
+        if scope["path"] != SHAPE_PATH:
+            return False
+        try:
+            return self.claims_of(Headers(scope=scope), read_query(scope["query_string"])) is not None
+        except Problem:
+            return False
+
+    def claims_of(self, headers: Headers, fields: Mapping[str, str]) -> ShapeClaims | None:
+        """What the request's token claims; None if it has none. 401 for one that is not valid."""
+        token = fields.get("token") or _bearer(headers)
+        return None if token is None else self._verified(token)
+
+    def _verified(self, token: str) -> ShapeClaims:
+        if len(token) > TOKEN_BYTES_MAX:
+            raise refused_token("it is too long")
+        try:
+            key, algorithm = self._key_for(jwt.get_unverified_header(token))
+            claims = jwt.decode(
+                token, key, algorithms=[algorithm], leeway=TOKEN_LEEWAY_SECONDS, options={"require": ["exp"]}
+            )
+        except jwt.ExpiredSignatureError:
+            raise refused_token("it has expired") from None
+        except jwt.MissingRequiredClaimError:
+            raise refused_token("it has no exp") from None
+        except (jwt.PyJWTError, ValueError):
+            raise refused_token("its signature is not by a key of ours") from None
+        return _claims(claims)
+
+    def _key_for(self, header: Mapping[str, Any]) -> tuple[Any, str]:
+        kid = header.get("kid")
+        if isinstance(kid, str) and kid in self._keys:
+            key = self._keys[kid]
+            return key.key, _ASYMMETRIC[str(key.key_type)]
+        if self._secret is None:
+            raise jwt.InvalidKeyError("no key")
+        return self._secret, "HS256"
+
+
+def _bearer(headers: Headers) -> str | None:
+    """What looks like a token; all else is a secret, which is not our business."""
+    text = headers.get("authorization", "")
+    if not text.lower().startswith(_BEARER):
+        return None
+    token = text[len(_BEARER) :].strip()
+    return token if token.count(".") == _DOTS else None
+
+
+def _claims(claims: Mapping[str, Any]) -> ShapeClaims:
+    fields = {name: claims[name] for name in (*_FIXED, *_CLAIMABLE) if claims.get(name) is not None}
+    if isinstance(columns := fields.get("columns"), list) and all(isinstance(one, str) for one in columns):
+        fields["columns"] = ",".join(columns)
+    params = claims.get("params") or {}
+    if not isinstance(params, dict) or not all(isinstance(text, str) for text in (*fields.values(), *params.values())):
+        raise refused_token("a claim about the shape is not text")
+    if "table" not in fields:
+        raise refused_token("it claims no table")
+    return ShapeClaims(fields, params)

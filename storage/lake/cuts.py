@@ -1,0 +1,170 @@
+"""What the next version will be: decided from records alone, before any work. Pure.
+
+A cut names the G at which it ends and, for each table, the log and the range of offsets that it takes. Whoever writes
+its record first has decided for all; every writer finishes cut n before n + 1, and nobody chooses another end.
+
+Invariants:
+    a table's `after` is its `upto` in the cut before, or the floor of the base with which its log begins here
+    `upto` is the same in all tables: every row of a transaction below G, and no other
+    no cut passes the end of a log before the log that takes its place can be part of it
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+from storage.catalog import CatalogState
+from storage.catalog_records import Life, Shape
+from storage.errors import Misuse, UnknownFormat
+from storage.offset import OP_INFINITE, LogOffset
+from storage.progress import Incarnation, ProgressRecord
+
+FORMAT: Final = 1
+REMOVED: Final = "removed"
+"""The reason with which a person's removal of a shape is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCut:
+    """A table's part of a cut."""
+
+    name: str
+    log: int
+    handle: str
+    generation: int
+    after: LogOffset
+    upto: LogOffset
+    begins: bool
+    """The log comes into the lake with this cut: its base replaces whatever rows the table had."""
+    definition: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A version that is to be."""
+
+    number: int
+    incarnation: Incarnation
+    lsn: int
+    catalog_version: int
+    commit_time: int
+    tables: tuple[TableCut, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the record."""
+        tables = [asdict(table) | {"after": str(table.after), "upto": str(table.upto)} for table in self.tables]
+        return asdict(self) | {"format": FORMAT, "incarnation": str(self.incarnation), "tables": tables}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        if content.get("format") != FORMAT:
+            raise UnknownFormat("the cut has another format", found=content.get("format"), known=FORMAT)
+        facts = {name: value for name, value in content.items() if name != "format"}
+        try:
+            facts["incarnation"] = Incarnation.parse(facts["incarnation"])
+            facts["tables"] = tuple(
+                TableCut(**table | {name: LogOffset.parse(table[name]) for name in ("after", "upto")})
+                for table in facts["tables"]
+            )
+            return cls(**facts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnknownFormat(f"a field of the cut is wrong or missing: {error!r}") from None
+
+    def table(self, name: str) -> TableCut | None:
+        """The table of this name."""
+        return next((table for table in self.tables if table.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A log whose base is in the lake as files: what a cut needs of it."""
+
+    log: int
+    generation: int
+    floor: LogOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next cut, if there is one; and who is waited for."""
+
+    cut: Cut | None
+    waits_for: dict[str, str] = field(default_factory=dict)
+    """Tables that hold the lake where it is, and why."""
+
+
+def shapes_at(catalog: CatalogState, version: int, wanted: frozenset[str] | None) -> dict[str, Shape]:
+    """The named shapes that were ready as of a catalog version, by name; `wanted` None is all."""
+    shapes = (catalog.shapes[handle] for handle in catalog.listed_at(version))
+    return {shape.name: shape for shape in shapes if shape.name and (wanted is None or shape.name in wanted)}
+
+
+def decide(
+    last: Cut | None,
+    records: Iterable[ProgressRecord],
+    catalog: CatalogState,
+    loads: Mapping[int, Loaded],
+    wanted: frozenset[str] | None,
+    may_cut: Callable[[int, LogOffset], bool] = lambda _log, _offset: True,
+) -> Decision:
+    """The next cut at the greatest G that allows one. `records` are the newest first.
+
+    `may_cut` says whether a log's transactions are whole up to an offset (`storage.ledger`).
+    """
+    waits: dict[str, str] = {}
+    for record in records:
+        if last is not None and record.incarnation == last.incarnation and record.lsn <= last.lsn:
+            break
+        try:
+            shapes = shapes_at(catalog, record.catalog_version, wanted)
+        except Misuse:
+            break  # the catalog no longer knows what it listed then
+        ready = {
+            name: shape for name, shape in shapes.items() if shape.snapshot.birth <= record.lsn and shape.log in loads
+        }
+        blocked = {
+            table.name: why
+            for table in (() if last is None else last.tables)
+            if table.name not in ready and (why := _why_wait(table, catalog, shapes.get(table.name), loads))
+        }
+        upto = _end_of(record)
+        blocked |= {name: "a transaction is folded there" for name, one in ready.items() if not may_cut(one.log, upto)}
+        if not blocked:
+            return Decision(_cut(last, record, ready, loads) if ready or last else None, waits)
+        waits = waits or blocked
+    return Decision(None, waits)
+
+
+def _end_of(record: ProgressRecord) -> LogOffset:
+    """Every row of a transaction below G, and no other."""
+    return LogOffset(max(0, record.lsn - 1), OP_INFINITE)
+
+
+def _why_wait(
+    table: TableCut, catalog: CatalogState, listed: Shape | None, loads: Mapping[int, Loaded]
+) -> str | None:
+    """Why a table of the last cut keeps the lake from going on without it; None if it may go."""
+    if listed is not None:
+        return "its shape begins above G" if listed.log in loads else "its rows are not loaded yet"
+    shape = catalog.named(table.name)
+    if shape is None or (shape.life is Life.ENDED and shape.reason == REMOVED):
+        return None
+    return f"its shape ended ({shape.reason}), and its successor is not ready" if shape.reason else "it is not ready"
+
+
+def _cut(
+    last: Cut | None, record: ProgressRecord, ready: Mapping[str, Shape], loads: Mapping[int, Loaded]
+) -> Cut:
+    upto = _end_of(record)
+    tables = []
+    for name, shape in sorted(ready.items()):
+        before = None if last is None else last.table(name)
+        begins = before is None or before.log != shape.log
+        load = loads[shape.log]
+        after = load.floor if begins or before is None else before.upto
+        tables.append(
+            TableCut(name, shape.log, shape.handle, load.generation, after, upto, begins, shape.definition)
+        )
+    number = 1 if last is None else last.number + 1
+    return Cut(number, record.incarnation, record.lsn, record.catalog_version, record.commit_time, tuple(tables))

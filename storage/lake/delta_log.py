@@ -1,0 +1,164 @@
+"""A table's Delta log: which files it has after each cut. Written through `deltalake`, made durable here (A10).
+
+The table itself says how far it is: each commit carries the application's transaction ("lake", n) for cut n. So a
+commit goes: open, ask; equal, somebody has done it; above, this writer lags; below, commit with that same handle and
+without retries. After a failure the table is asked, and nothing is assumed.
+
+Invariants:
+    a file is synced, and its folder, before a commit names it
+    the commit's file is synced, and its folder, before anybody relies on it, whoever wrote it
+    versions that hold no cut (columns were added) have the same rows as the one before
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from storage.lake.errors import CommitUnknown, LaggingWriter, LakeDamage
+from storage.lake.limits import CHECKPOINT_COMMITS, COMMIT_ATTEMPTS_MAX
+from storage.lake.parquet_files import NewFile, sync_file
+
+_APPLICATION: Final = "lake"
+_SETTINGS: Final[dict[str, str | None]] = {
+    "delta.enableExpiredLogCleanup": "false",  # by age, it would take versions that a lake keeps
+    "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Where a cut stands in a table's log."""
+
+    version: int
+    is_ours: bool
+    """False: somebody else had done it, so the files that this writer made are nobody's."""
+
+
+class DeltaLog:
+    """One table. Keeps a handle between commits, and looks again before each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._handle: DeltaTable | None = None
+
+    def open(self) -> DeltaTable | None:
+        """The table as it is now; None if there is none."""
+        try:
+            if self._handle is None:
+                self._handle = DeltaTable(self.folder)
+            else:
+                self._handle.update_incremental()
+        except TableNotFoundError:
+            return None
+        return self._handle
+
+    def cut(self) -> int:
+        """The last cut that the table has; 0 without any."""
+        handle = self.open()
+        return 0 if handle is None else handle.transaction_version(_APPLICATION) or 0
+
+    def files(self) -> list[str]:
+        """The names of the table's files."""
+        handle = self.open()
+        return [] if handle is None else sorted(uri.rpartition("/")[2] for uri in handle.file_uris())
+
+    def schema(self) -> pa.Schema | None:
+        """The table's columns; None if there is no table."""
+        handle = self.open()
+        return None if handle is None else pa.schema(handle.schema().to_arrow())
+
+    def create(self, schema: pa.Schema) -> None:
+        """Make the table, or add the columns that it does not have."""
+        handle = self.open()
+        if handle is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                DeltaTable.create(self.folder, Schema.from_arrow(schema), mode="error", configuration=_SETTINGS)
+            except DeltaError:
+                self._handle = None
+                if self.open() is None:
+                    raise
+        else:
+            known = {field.name for field in handle.schema().fields}
+            missing = [field for field in Schema.from_arrow(schema).fields if field.name not in known]
+            if missing:
+                handle.alter.add_columns(missing)
+        self._handle = None
+        self._sync()
+
+    def commit(self, cut: int, schema: pa.Schema, new: Sequence[NewFile], gone: Sequence[str]) -> Committed:
+        """Let the table be what it is after a cut. Raises `LaggingWriter` if it is further already."""
+        for name in (file.name for file in new):
+            if not (self.folder / name).exists():
+                raise LakeDamage("a file is gone before it was committed", file=name, folder=str(self.folder))
+        failure: Exception | None = None
+        for _ in range(COMMIT_ATTEMPTS_MAX):
+            handle = self.open()
+            assert handle is not None, "the table was created"
+            done = handle.transaction_version(_APPLICATION) or 0
+            if done > cut:
+                raise LaggingWriter(f"the table is at cut {done}, and this writer at {cut}", folder=str(self.folder))
+            if done == cut:
+                self._sync()
+                return Committed(self.version_of(cut), self._has(new))
+            try:
+                self._write(handle, cut, schema, new, gone)
+            except (DeltaError, OSError) as error:
+                failure = error
+            self._handle = None  # what it says of itself after a commit is of no use
+        raise CommitUnknown(f"cut {cut} is not in the table after {COMMIT_ATTEMPTS_MAX} attempts") from failure
+
+    def version_of(self, cut: int) -> int:
+        """The version of the log that holds the last cut."""
+        handle = self.open()
+        assert handle is not None, "the table was created"
+        for entry in handle.history(CHECKPOINT_COMMITS):
+            if entry.get("cut") == cut:
+                return int(entry["version"])
+        raise CommitUnknown(f"cut {cut} is in the table, and not in its history", folder=str(self.folder))
+
+    def checkpoint(self, version: int) -> None:
+        """From time to time, a summary, so that readers need not read all commits."""
+        handle = self.open()
+        if handle is not None and version % CHECKPOINT_COMMITS == 0 and handle.version() == version:
+            handle.create_checkpoint()
+            log = self.folder / "_delta_log"
+            for path in [*log.glob(f"{version:020d}.checkpoint*"), log / "_last_checkpoint", log]:
+                sync_file(path)
+
+    def _write(
+        self, handle: DeltaTable, cut: int, schema: pa.Schema, new: Sequence[NewFile], gone: Sequence[str]
+    ) -> None:
+        now = int(time.time() * 1000)
+        actions: list[Any] = [RemoveAction(name, True, now, partition_values={}) for name in gone]
+        actions += [
+            AddAction(file.name, file.bytes, {}, now, True, json.dumps({"numRecords": file.rows})) for file in new
+        ]
+        handle.create_write_transaction(
+            actions,
+            "append",
+            Schema.from_arrow(schema),
+            commit_properties=CommitProperties(
+                custom_metadata={"cut": cut}, max_commit_retries=0, app_transactions=[Transaction(_APPLICATION, cut)]
+            ),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+        )
+
+    def _has(self, new: Sequence[NewFile]) -> bool:
+        names = {file.name for file in new}
+        return bool(names) and names <= set(self.files())
+
+    def _sync(self) -> None:
+        """The newest commit, and its name; those before it were synced before."""
+        log = self.folder / "_delta_log"
+        commits = sorted(log.glob("*.json"))
+        for path in [*commits[-2:], log, self.folder]:
+            sync_file(path)

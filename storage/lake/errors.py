@@ -1,0 +1,87 @@
+"""What can go wrong in the lake: a class for each condition, as in `storage.errors`."""
+
+from storage.errors import StorageError
+
+
+class LakeError(StorageError):
+    """The root of the lake's errors."""
+
+    code = "lake"
+    hint = "Look at the lake's folder; it is never changed by a command that fails."
+
+
+class NotALake(LakeError):
+    """The folder is no lake, or one of another format."""
+
+    code = "not_a_lake"
+    hint = "A lake is made by `shapelog materialize --lake DIR`; name its folder."
+
+
+class OtherSettings(LakeError):
+    """The lake was made with other settings."""
+
+    code = "other_lake_settings"
+    hint = "A lake keeps the settings it was made with: use those, or another folder."
+
+
+class LakeDamage(LakeError):
+    """What the log tells does not fit what the lake has: a change of a row that is not there, a file that is gone."""
+
+    code = "lake_damage"
+    hint = "Run `shapelog verify` on the data folder; `shapelog recover --resnapshot` reads the shape anew."
+
+
+class LogGap(LakeError):
+    """The log no longer has the rows that come next."""
+
+    code = "lake_gap"
+    hint = "They were retired before the lake had them. `shapelog recover --resnapshot` reads the shape anew."
+
+
+class CommitUnknown(LakeError):
+    """Nobody can say whether a commit happened."""
+
+    code = "commit_unknown"
+    hint = "Start again: the table is asked first, and work that is committed is not done twice."
+
+
+class LaggingWriter(LakeError):
+    """Another writer is ahead, and has done what this one was about to do."""
+
+    code = "lagging_writer"
+    hint = "Nothing is lost or done twice; this writer goes on from where the other is."
+
+
+class NoVersion(LakeError):
+    """The lake has no such version, or not any more, or none yet."""
+
+    code = "no_version"
+    hint = "`shapelog lake versions` lists those that are there."
+
+
+class NoTable(LakeError):
+    """The version has no such table."""
+
+    code = "no_table"
+    hint = "`shapelog lake show` lists a version's tables."
+
+
+class JavaMissing(LakeError):
+    """Spark needs Java 17 or later, and there is none."""
+
+    code = "java_missing"
+    hint = "Set JAVA_HOME, put java on the path, or `pip install 'shapelog[lake]'`, which brings one."
+
+
+class LakeNotInstalled(LakeError):
+    """The packages that the lake needs are not installed."""
+
+    code = "lake_not_installed"
+    hint = "pip install 'shapelog[lake]'"
+
+
+class TaskFailed(LakeError):
+    """A part of the work failed in one of Spark's processes."""
+
+    code = "lake_task_failed"
+    hint = "The message says why; nothing was published, and the next attempt does the same work."

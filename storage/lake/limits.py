@@ -1,0 +1,51 @@
+"""Every bound of the lake, with its unit and reason. Sizes of files are targets, not promises."""
+
+from typing import Final
+
+from storage.limits import MIB
+
+STATE_FILE_ROWS: Final = 200_000
+"""Rows of a state file: 10M rows are 50 files, few to open, and a change of one key rewrites 2 % of them."""
+
+STATE_FILE_BYTES: Final = 64 * MIB
+"""A state file of wide rows ends here: a merge holds its file in memory three times."""
+
+CHANGES_FILE_BYTES: Final = 32 * MIB
+"""The wire size of a log that one task turns into a file of changes: a fraction of what an executor has."""
+
+CHANGES_SMALL_FILES_MAX: Final = 16
+"""So many small files of changes at the end of a table are written as one with the next cut: a day of small batches
+leaves tens of files, and each row is rewritten a few times only."""
+
+CHANGES_SMALL_ROWS: Final = 100_000
+"""A file of changes with at least so many rows is not merged any more."""
+
+INLINE_REWRITES_MAX: Final = 4
+"""State files that the task which read the log rewrites itself; above, they are divided among all executors."""
+
+VERSIONS_KEPT: Final = 100
+"""Versions that readers can ask for; older ones are retired."""
+
+VERSION_AGE_SECONDS_MIN: Final = 600.0
+"""No version younger than this is retired: above the longest query that began before it."""
+
+ORPHAN_AGE_SECONDS_MIN: Final = 24 * 3600.0
+"""A file that no table names is collected at this age: above the longest step, so that a slow writer loses nothing."""
+
+CHECKPOINT_COMMITS: Final = 20
+"""Commits of a Delta log between two checkpoints: a reader reads at most so many small files."""
+
+LEASE_SECONDS: Final = 2 * 24 * 3600.0
+"""How long a log keeps rows for a lake that is not running: a weekend."""
+
+TASK_ATTEMPTS_MAX: Final = 3
+"""How often Spark tries a task: an executor may die, and a task that fails three times has another reason."""
+
+COMMIT_ATTEMPTS_MAX: Final = 3
+"""How often a table is asked after a commit whose outcome is not known."""
+
+WRITER_PAUSE_SECONDS_MAX: Final = 10.0
+"""The longest pause after a fault, before a writer that follows tries again."""
+
+STALL_SECONDS: Final = 60.0
+"""G moves and the lake does not: after this it is said aloud."""

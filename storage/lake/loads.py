@@ -1,0 +1,159 @@
+"""A log's base as files of a state: what a table begins with.
+
+Whoever has all of a base on the disk first records it; later cuts begin at the base's floor, and what a slower twin
+wrote is nobody's. A run of chunks is a sorted file; if runs overlap, their keys are divided into ranges once more.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from storage.bases import Base
+from storage.catalog_records import Shape
+from storage.disk import Disk
+from storage.errors import UnknownFormat
+from storage.folder_reader import FolderReader
+from storage.lake.cuts import Loaded
+from storage.lake.delta_log import DeltaLog
+from storage.lake.errors import LakeDamage
+from storage.lake.lake_layout import DELTA, LOADS, SIDES, STAGING, generation_folder, numbered_path, side_folder
+from storage.lake.limits import CHANGES_FILE_BYTES, STATE_FILE_ROWS
+from storage.lake.parquet_files import NewFile
+from storage.lake.records import create_once, read_record, record_numbers
+from storage.lake.table_schema import TableSchema
+from storage.lake.tasks import SAMPLE_ROWS, Done, LoadChunks, SortRange, TableWork, Work
+from storage.limits import MIB
+from storage.offset import LogOffset
+
+FORMAT: Final = 1
+Runner = Callable[[Sequence[Work]], list[Done]]
+"""Does work somewhere, and returns what each piece has done, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A base in the lake."""
+
+    log: int
+    name: str
+    generation: int
+    floor: LogOffset
+    files: tuple[NewFile, ...]
+    rows: int
+    quarantined: int
+
+    @property
+    def loaded(self) -> Loaded:
+        """What a cut needs of it."""
+        return Loaded(self.log, self.generation, self.floor)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the record."""
+        return asdict(self) | {"format": FORMAT, "floor": str(self.floor)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        if content.get("format") != FORMAT:
+            raise UnknownFormat("the load has another format", found=content.get("format"), known=FORMAT)
+        facts = {name: value for name, value in content.items() if name != "format"}
+        files = tuple(NewFile(**file) for file in facts["files"])
+        return cls(**facts | {"files": files, "floor": LogOffset.parse(facts["floor"])})
+
+
+def read_load(lake: Disk, log: int) -> Load | None:
+    """A log's load; None if it has not been loaded."""
+    content = read_record(lake, numbered_path(LOADS, log))
+    return None if content is None else Load.from_json(content)
+
+
+def read_loads(lake: Disk) -> dict[int, Load]:
+    """All of them, by log."""
+    found = (read_load(lake, log) for log in record_numbers(lake, LOADS))
+    return {load.log: load for load in found if load is not None}
+
+
+def base_of(reader: FolderReader, shape: Shape) -> Base:
+    """The base that a shape's newest handle stands on."""
+    base = next((one for one in reader.bases(shape.log) if one.number == shape.base), None)
+    if base is None or not base.is_complete:
+        raise LakeDamage("a shape that is ready has no complete base", shape=shape.name, log=shape.log)
+    return base
+
+
+def load(lake: Disk, root: Path, data: str, shape: Shape, base: Base, run: Runner, unique: str) -> Load:
+    """Bring a base into the lake; returns the load that counts, which may be a twin's."""
+    assert shape.name is not None, "only named shapes are in the lake"
+    schema = TableSchema.of_definition(shape.definition)
+    generation = _generation(root, shape.name, schema)
+    folder = root / generation_folder(shape.name, generation)
+    for side in SIDES:
+        (root / side_folder(shape.name, generation, side)).mkdir(parents=True, exist_ok=True)
+    table = TableWork(data, str(folder), str(root / STAGING / "loads"), shape.name, shape.log, 0, schema)
+    done = _runs(table, base, reader_chunk_bytes(base), run) if schema.has_state else []
+    files = [file for one in done for file in one.state]
+    if _overlap(files):
+        files = _sorted(table, done, files, run)
+    rows, quarantined = sum(one.rows for one in done), sum(one.quarantined for one in done)
+    made = Load(shape.log, shape.name, generation, base.floor, tuple(files), rows, quarantined)
+    if not create_once(lake, numbered_path(LOADS, shape.log), made.to_json(), unique):
+        for file in files:
+            (folder / "state" / file.name).unlink(missing_ok=True)
+    return read_load(lake, shape.log) or made
+
+
+def reader_chunk_bytes(base: Base) -> int:
+    """About how large a chunk of the base is."""
+    return max(1, base.wire_end // max(1, len(base.chunks))) if base.chunks else MIB
+
+
+def _runs(table: TableWork, base: Base, chunk_bytes: int, run: Runner) -> list[Done]:
+    count, step = len(base.chunks), max(1, CHANGES_FILE_BYTES // chunk_bytes)
+    return run([LoadChunks(table, base.number, first, min(first + step, count)) for first in range(0, count, step)])
+
+
+def _overlap(files: Sequence[NewFile]) -> bool:
+    """Whether a key may be in two files."""
+    bounds = sorted((file.low, file.high) for file in files)
+    return any(before[1] >= after[0] for before, after in zip(bounds, bounds[1:], strict=False))  # type: ignore[operator]  # keys of one table are of one type
+
+
+def _sorted(table: TableWork, done: Sequence[Done], runs: Sequence[NewFile], run: Runner) -> list[NewFile]:
+    """Ranges of about equal size, each out of the runs that reach into it; the runs are removed."""
+    keys = pa.array(sorted(key for one in done for key in one.keys))
+    every = STATE_FILE_ROWS // SAMPLE_ROWS
+    bounds = [None, *dict.fromkeys(keys.to_pylist()[every::every]), None]
+    work = []
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        names = tuple(
+            file.name
+            for file in runs
+            if (low is None or file.high is None or file.high >= low) and (high is None or file.low < high)
+        )
+        if names:
+            work.append(SortRange(table, names, low, high))
+    files = [file for one in run(work) for file in one.state]
+    for file in runs:
+        Path(table.folder, "state", file.name).unlink(missing_ok=True)
+    return files
+
+
+def _generation(root: Path, name: str, schema: TableSchema) -> int:
+    """The newest generation, if the columns can go on in it; else the one after it."""
+    folder = root / DELTA / name
+    newest = max((int(path.name) for path in folder.glob("*") if path.name.isdecimal()), default=0)
+    wanted = {"state": schema.state if schema.has_state else None, "changes": schema.changes}
+    for side, columns in wanted.items():
+        known = DeltaLog(root / side_folder(name, newest, side)).schema() if newest else None
+        if columns is not None and known is not None and not _can_go_on(known, columns):
+            return newest + 1
+    return max(newest, 1)
+
+
+def _can_go_on(known: pa.Schema, wanted: pa.Schema) -> bool:
+    """Columns may come and go; one that stays keeps its type."""
+    types = {field.name: field.type for field in known}
+    return all(types.get(field.name, field.type) == field.type for field in wanted)

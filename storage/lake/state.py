@@ -1,0 +1,182 @@
+"""The rows of a table as of an LSN: sorted by key, cut into files of disjoint ranges. Pure.
+
+A file is known by its least key; a key belongs to the last file that begins at or below it, or to the first. Folded
+rows change only the files to which their keys belong.
+
+Invariants:
+    merge(rows, lives) has each key once, ascending
+    a column that an UPDATE did not send keeps its value, and its quarantined text
+    what `rewrites` returns touches every key of the lives once, and no file twice
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.lake.changes import Typed
+from storage.lake.errors import LakeDamage
+from storage.lake.keys import keys_of_state
+from storage.lake.limits import STATE_FILE_BYTES, STATE_FILE_ROWS
+from storage.lake.lives import Lives
+from storage.lake.quarantine import pack, unpack
+from storage.lake.table_schema import QUARANTINED, TableSchema
+from storage.rows import Kind
+
+Key = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """A file of a state, as far as planning needs it."""
+
+    path: str
+    low: Key
+    """Its least key."""
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Neighbouring files that are written anew together, and the range of keys that they stand for."""
+
+    paths: tuple[str, ...]
+    low: Key | None
+    """None: from the beginning."""
+    high: Key | None
+    """The first key that belongs to others; None: to the end."""
+
+
+def rewrites(files: Sequence[StateFile], keys: pa.Array, *, small_rows: int = STATE_FILE_ROWS // 4) -> list[Rewrite]:
+    """Which files these sorted keys change. A small file takes its small neighbour with it."""
+    if not len(keys):
+        return []
+    ordered = sorted(files, key=lambda file: file.low)
+    if not ordered:
+        return [Rewrite((), None, None)]
+    lows = pa.array([file.low for file in ordered], keys.type)
+    ranks = _ranks(lows, keys)
+    touched = np.unique(np.maximum(ranks, 0))
+    groups: list[list[int]] = []
+    for index in touched.tolist():
+        if groups and groups[-1][-1] >= index:
+            continue
+        group = [index]
+        if ordered[index].rows < small_rows:
+            if index + 1 < len(ordered) and ordered[index + 1].rows < small_rows:
+                group = [index, index + 1]
+            elif index and ordered[index - 1].rows < small_rows and (not groups or groups[-1][-1] < index - 1):
+                group = [index - 1, index]
+        groups.append(group)
+    return [
+        Rewrite(
+            tuple(ordered[index].path for index in group),
+            ordered[group[0]].low if group[0] else None,
+            ordered[group[-1] + 1].low if group[-1] + 1 < len(ordered) else None,
+        )
+        for group in groups
+    ]
+
+
+def merge(rows: pa.Table | None, lives: Lives, schema: TableSchema) -> tuple[pa.Table, int]:
+    """The rows of a range after its folded rows, and how many values of those are quarantined.
+
+    Raises `LakeDamage` for an UPDATE of a row that is not there.
+    """
+    typed = Typed(lives.rows, schema)
+    rows = schema.state.empty_table() if rows is None or lives.is_emptied else fitted(rows, schema)
+    old_keys = keys_of_state(schema, rows)
+    base_count = len(rows)
+    match = pc.index_in(lives.keys, value_set=old_keys).fill_null(-1).to_numpy(zero_copy_only=False)
+    match = match.astype(np.int64)
+    _check(typed, match, lives)
+    is_kept = np.ones(base_count, np.bool_)
+    is_kept[match[match >= 0]] = False
+    kept, put = np.flatnonzero(is_kept), np.flatnonzero(typed.kinds != Kind.DELETE)
+    keys = pa.concat_arrays([old_keys.take(pa.array(kept)), lives.keys.take(pa.array(put))])
+    order = pc.sort_indices(keys).to_numpy(zero_copy_only=False)
+
+    def sources(place: int) -> npt.NDArray[np.int64]:
+        """Of each row of the result: its row among the old ones, or behind them its folded row."""
+        of_lives = base_count + np.arange(len(match))
+        unsent = typed.absent.rows_without(place)
+        of_lives[unsent] = match[unsent]
+        joined: npt.NDArray[np.int64] = np.concatenate([kept, of_lives[put]])[order]
+        return joined
+
+    old_texts = unpack(_whole(rows, QUARANTINED), [column.name for column in schema.columns])
+    values, texts = [], {}
+    for column in schema.columns:
+        rows_of = pa.array(sources(typed.place(column.source)))
+        name = column.name
+        values.append(pa.concat_arrays([_whole(rows, name), typed.values[name]]).take(rows_of))
+        if name in old_texts or name in typed.quarantined:
+            old = old_texts.get(name, pa.nulls(base_count, pa.large_string()))
+            new = typed.quarantined.get(name, pa.nulls(typed.count, pa.large_string()))
+            texts[name] = pa.concat_arrays([old, new]).take(rows_of)
+    stored = [keys.take(pa.array(order)).cast(pa.string())] if schema.stores_key else []
+    parts = [*values, *stored, pack(len(order), texts)]
+    return pa.Table.from_arrays(parts, schema=schema.state), typed.quarantined_count
+
+
+def divided(rows: pa.Table, *, rows_max: int = STATE_FILE_ROWS, bytes_max: int = STATE_FILE_BYTES) -> list[pa.Table]:
+    """The rows as files: one, or, above twice the target, as many equal ones as have its size. None without rows."""
+    count = max(len(rows) / rows_max, rows.nbytes / bytes_max)
+    pieces = 1 if count <= 2 else min(len(rows), round(count))
+    bounds = np.linspace(0, len(rows), pieces + 1).astype(np.int64).tolist()
+    return [
+        rows.slice(start, stop - start) for start, stop in pairwise(bounds) if stop > start
+    ]
+
+
+def low_of(schema: TableSchema, rows: pa.Table) -> Key:
+    """The least key of sorted rows."""
+    key: Key = keys_of_state(schema, rows.slice(0, 1))[0].as_py()
+    return key
+
+
+def fitted(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Rows of an older file with the columns of today; those that were not there are NULL."""
+    parts = [
+        rows.column(field.name).cast(field.type) if field.name in rows.schema.names else pa.nulls(len(rows), field.type)
+        for field in schema.state
+    ]
+    return pa.Table.from_arrays(parts, schema=schema.state)
+
+
+def _check(typed: Typed, match: npt.NDArray[np.int64], lives: Lives) -> None:
+    """Every row that is there afterwards has a value for each column."""
+    is_update = typed.kinds == Kind.UPDATE
+    lost = np.flatnonzero((match < 0) & (typed.kinds != Kind.DELETE))
+    is_whole = ~is_update
+    for column in typed.schema.columns:
+        unsent = typed.absent.rows_without(typed.place(column.source))
+        is_unsent = np.zeros(typed.count, np.bool_)
+        is_unsent[unsent] = True
+        broken = lost[is_unsent[lost]]
+        if not len(broken):
+            broken = np.flatnonzero(is_unsent & is_whole & (typed.kinds != Kind.DELETE))
+        if len(broken):
+            key = lives.keys[int(broken[0])].as_py()
+            raise LakeDamage(f"a row has no value for {column.source!r}, since it was never inserted", key=key)
+
+
+def _ranks(lows: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
+    """For each key the last of the bounds that is at or below it, -1 if none is."""
+    if pa.types.is_integer(keys.type):
+        return np.searchsorted(lows.to_numpy(), keys.to_numpy(), side="right").astype(np.int64) - 1
+    both = pa.concat_arrays([lows, keys])
+    order = pc.sort_indices(both).to_numpy(zero_copy_only=False)  # stable, so a bound comes before its equals
+    counted = np.cumsum(order < len(lows)) - 1
+    ranks = np.empty(len(both), np.int64)
+    ranks[order] = counted
+    return ranks[len(lows) :]
+
+
+def _whole(rows: pa.Table, name: str) -> pa.Array:
+    column = rows.column(name)
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

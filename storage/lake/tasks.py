@@ -1,0 +1,296 @@
+"""What Spark's processes do: one piece of work each, from what it says and the two folders alone.
+
+A task writes files under names of its own and returns what it wrote. Only returned names count, so a task may be run
+twice, or die: it leaves a file that nobody names.
+
+    ReadPiece     a range of a log -> a file of changes; its folded rows -> files of the state, or staged for others
+    MergeRange    staged folded rows, and the state's files of one key range -> files of the state
+    LoadChunks    chunks of a base -> sorted runs, which are files of the state if no two overlap
+    SortRange     runs that overlap, one key range of them -> files of the state
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.disk import LocalDisk
+from storage.errors import Refetch, UnknownLog
+from storage.folder_reader import FolderReader
+from storage.lake.changes import Typed, refetch_row
+from storage.lake.errors import LakeDamage, LogGap
+from storage.lake.keys import keys_of_state
+from storage.lake.lake_layout import changes_name, state_name
+from storage.lake.limits import INLINE_REWRITES_MAX, STATE_FILE_ROWS
+from storage.lake.lives import Lives, fold_lives
+from storage.lake.parquet_files import FileWriter, NewFile, read_rows, sync_file, write_file
+from storage.lake.state import Key, Rewrite, StateFile, divided, fitted, merge, rewrites
+from storage.lake.table_schema import TableSchema
+from storage.limits import READ_BYTES_MAX
+from storage.offset import LogOffset
+from storage.rows import OP, TX, column, rows_up_to
+
+SAMPLE_ROWS: Final = STATE_FILE_ROWS // 8
+"""Every so many rows a run tells a key, so that ranges of equal size can be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableWork:
+    """The table that a task works for."""
+
+    data: str
+    """The data folder."""
+    folder: str
+    """The generation's folder; it has `state` and `changes`."""
+    staging: str
+    name: str
+    log: int
+    cut: int
+    schema: TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPiece:
+    """Read a range of a log."""
+
+    table: TableWork
+    after: LogOffset
+    upto: LogOffset
+    files: tuple[StateFile, ...]
+    """The state's files."""
+    is_whole: bool
+    """This is all of the table's cut, so the files may be written anew at once; else the folded rows are staged."""
+    refetched: int | None = None
+    """The log takes another's place, whose changes are known up to this LSN."""
+    small: tuple[str, ...] = ()
+    """Small files of changes that go into the new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRange:
+    """Merge staged rows into one range of keys."""
+
+    table: TableWork
+    rewrite: Rewrite
+    staged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadChunks:
+    """Read some chunks of a base."""
+
+    table: TableWork
+    base: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class SortRange:
+    """Sort one range of keys out of runs that overlap."""
+
+    table: TableWork
+    runs: tuple[str, ...]
+    low: Key | None
+    high: Key | None
+
+
+Work = ReadPiece | MergeRange | LoadChunks | SortRange
+
+
+@dataclass(slots=True)
+class Done:
+    """What a task wrote, and what it takes the place of."""
+
+    changes: list[NewFile] = field(default_factory=list)
+    changes_gone: list[str] = field(default_factory=list)
+    state: list[NewFile] = field(default_factory=list)
+    state_gone: list[str] = field(default_factory=list)
+    staged: str | None = None
+    keys: list[Key] = field(default_factory=list)
+    """Of staged rows: a key in each file of the state that they change. Of a run: some of its keys."""
+    is_emptied: bool = False
+    rows: int = 0
+    quarantined: int = 0
+
+
+def run(work: Work) -> Done:
+    """Do a piece of work."""
+    match work:
+        case ReadPiece():
+            return _read_piece(work)
+        case MergeRange():
+            return _merge_range(work)
+        case LoadChunks():
+            return _load_chunks(work)
+        case SortRange():
+            return _sort_range(work)
+
+
+@lru_cache(maxsize=4)
+def reader_of(data: str) -> FolderReader:
+    """One reader of a folder for each process: it remembers which blocks are where."""
+    return FolderReader(LocalDisk(data))
+
+
+def rows_of(reader: FolderReader, name: str, log: int, after: LogOffset, upto: LogOffset) -> Iterator[list[Any]]:
+    """A log's rows above `after` and up to `upto`, some at a time; raises `LogGap` where they are gone."""
+    position = after if after < reader.upper(log) else upto  # it may end long before: it is quiet
+    while position < upto:
+        try:
+            result = reader.read(log, position, READ_BYTES_MAX)
+        except (Refetch, UnknownLog) as error:
+            raise LogGap(f"table {name!r} needs rows that its log no longer has", after=position, upto=upto) from error
+        batches = [part for batch in result.rows if (part := _up_to(batch, upto)).num_rows]
+        if batches:
+            yield batches
+        if result.at_end or result.next >= upto or not result.rows:
+            return
+        position = result.next
+
+
+def _up_to(batch: pa.RecordBatch, upto: LogOffset) -> pa.RecordBatch:
+    return batch.slice(0, rows_up_to(column(batch, TX), column(batch, OP), upto))
+
+
+def _read_piece(work: ReadPiece) -> Done:
+    table, schema = work.table, work.table.schema
+    done = Done()
+    folder = Path(table.folder, "changes")
+    writer = FileWriter(folder, changes_name(work.after, work.upto, _unique()), schema.changes)
+    lives: Lives | None = None
+    if work.refetched is not None:
+        writer.write(refetch_row(schema, work.refetched, 0))
+    for batches in rows_of(reader_of(table.data), table.name, table.log, work.after, work.upto):
+        typed = Typed(batches, schema)
+        if not done.rows:
+            for name in work.small:
+                writer.write(_as_changes(read_rows(folder / name), schema))
+        writer.write(typed.as_changes())
+        done.rows += typed.count
+        done.quarantined += typed.quarantined_count
+        if schema.has_state:
+            lives = fold_lives([*([] if lives is None else lives.stored()), *batches], schema)
+    if not writer.rows:
+        writer.discard()
+        return done
+    done.changes = [writer.finish()]
+    done.changes_gone = list(work.small) if done.rows else []
+    sync_file(folder)
+    if lives is None:
+        return done
+    parts = planned(work.files, lives.keys, is_emptied=lives.is_emptied)
+    if work.is_whole and len(parts) <= INLINE_REWRITES_MAX:
+        for part in parts:
+            _merge(table, part, lives.between(part.low, part.high), done)
+    else:
+        done.staged, done.is_emptied = _stage(table, lives), lives.is_emptied
+        done.keys = [lives.between(part.low, part.high).keys[0].as_py() for part in parts if len(lives.keys)]
+    return done
+
+
+def planned(files: Sequence[StateFile], keys: pa.Array, *, is_emptied: bool) -> list[Rewrite]:
+    """Which files folded rows change: all of them after a TRUNCATE."""
+    if is_emptied:
+        return [Rewrite(tuple(file.path for file in files), None, None)]
+    return rewrites(files, keys)
+
+
+def _merge(table: TableWork, part: Rewrite, lives: Lives, done: Done) -> None:
+    """Write one range anew."""
+    folder, schema = Path(table.folder, "state"), table.schema
+    old = [] if lives.is_emptied else [fitted(read_rows(folder / path), schema) for path in part.paths]
+    rows, _ = merge(pa.concat_tables(old) if old else None, lives, schema)
+    done.state += _write_state(table, rows)
+    done.state_gone += part.paths
+
+
+def _write_state(table: TableWork, rows: pa.Table) -> list[NewFile]:
+    folder, schema, files = Path(table.folder, "state"), table.schema, []
+    for piece in divided(rows):
+        keys = keys_of_state(schema, piece)
+        name = state_name(table.cut, _unique())
+        files.append(write_file(folder, name, [piece], schema.state, keys[0].as_py(), keys[-1].as_py()))
+    if files:
+        sync_file(folder)
+    return files
+
+
+def _stage(table: TableWork, lives: Lives) -> str:
+    """Leave folded rows, sorted by key, for the tasks that merge them."""
+    folder = Path(table.staging)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{_unique()}.arrow"
+    batches = lives.stored()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batches[0].schema) as sink:
+        for batch in batches:
+            sink.write_batch(batch)
+    return str(path)
+
+
+def _staged(path: str) -> list[pa.RecordBatch]:
+    with pa.memory_map(path) as file, pa.ipc.open_file(file) as source:
+        return [source.get_batch(index) for index in range(source.num_record_batches)]
+
+
+def _merge_range(work: MergeRange) -> Done:
+    done, lives = Done(), None
+    for path in work.staged:
+        part = fold_lives(_staged(path), work.table.schema)
+        part = part.between(work.rewrite.low, work.rewrite.high)
+        before = [] if lives is None else lives.stored()
+        lives = fold_lives([*before, *part.stored()], work.table.schema)
+    assert lives is not None, "there is always something staged"
+    _merge(work.table, work.rewrite, lives, done)
+    return done
+
+
+def _load_chunks(work: LoadChunks) -> Done:
+    table, schema = work.table, work.table.schema
+    reader, batches = reader_of(table.data), []
+    for number in range(work.first, work.stop):
+        batch = reader.read_chunk(table.log, work.base, number)
+        if batch is None:
+            raise LakeDamage("a chunk of a base is gone", table=table.name, base=work.base, chunk=number)
+        batches.append(batch)
+    done = Done(rows=sum(batch.num_rows for batch in batches))
+    if not done.rows:
+        return done
+    lives = fold_lives(batches, schema)
+    rows, done.quarantined = merge(None, lives, schema)
+    done.state = _write_state(table, rows)
+    done.keys = lives.keys.take(pa.array(range(0, len(lives.keys), SAMPLE_ROWS))).to_pylist()
+    return done
+
+
+def _sort_range(work: SortRange) -> Done:
+    table, schema = work.table, work.table.schema
+    parts = []
+    for name in work.runs:
+        rows = read_rows(Path(table.folder, "state", name))
+        keys = keys_of_state(schema, rows)
+        wanted = pa.array([True] * len(keys)) if work.low is None else pc.greater_equal(keys, work.low)
+        if work.high is not None:
+            wanted = pc.and_(wanted, pc.less(keys, work.high))
+        parts.append(rows.filter(wanted))
+    rows = fitted(pa.concat_tables(parts), schema)
+    order = pc.sort_indices(keys_of_state(schema, rows))
+    return Done(state=_write_state(table, rows.take(order)), state_gone=list(work.runs), rows=len(rows))
+
+
+def _as_changes(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Changes of an older file with the columns of today."""
+    parts = [
+        rows.column(one.name).cast(one.type) if one.name in rows.schema.names else pa.nulls(len(rows), one.type)
+        for one in schema.changes
+    ]
+    return pa.Table.from_arrays(parts, schema=schema.changes)
+
+
+def _unique() -> str:
+    return uuid.uuid4().hex

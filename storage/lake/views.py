@@ -1,0 +1,63 @@
+"""Plain Parquet for those who know no table format: an immutable folder of hard links for each version of a table.
+
+A folder is built whole under a name of its own, then gets its name; then one link, `tables/<name>/state`, is replaced
+in one step. Who opened the old folder goes on reading it; who opens the link gets one version or the next, never some
+of both.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from storage.lake.lake_layout import link_path, side_folder, view_cut, view_folder
+from storage.lake.parquet_files import sync_file
+from storage.layout import TEMPORARY_SUFFIX
+
+
+def build_view(lake: Path, table: str, generation: int, side: str, cut: int, files: Sequence[str], unique: str) -> None:
+    """A folder with links to these files; nothing happens if it is there."""
+    target = lake / view_folder(table, side, cut)
+    if target.exists():
+        return
+    temporary = target.with_name(f"{target.name}.{unique}{TEMPORARY_SUFFIX}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    source = lake / side_folder(table, generation, side)
+    for name in files:
+        os.link(source / name, temporary / name)
+    sync_file(temporary)
+    try:
+        temporary.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        shutil.rmtree(temporary)  # a twin was first, with the same files
+    sync_file(target.parent)
+
+
+def shown_cut(lake: Path, table: str, side: str) -> int:
+    """The cut whose view the link leads to; 0 without one."""
+    try:
+        return view_cut((lake / link_path(table, side)).readlink().name, side) or 0
+    except OSError:
+        return 0
+
+
+def show_view(lake: Path, table: str, side: str, cut: int, unique: str) -> None:
+    """Let the link lead to a view, in one step."""
+    link = lake / link_path(table, side)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    temporary = link.with_name(f"{link.name}.{unique}{TEMPORARY_SUFFIX}")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    temporary.symlink_to(os.path.relpath(lake / view_folder(table, side, cut), link.parent))
+    temporary.replace(link)
+    sync_file(link.parent)
+
+
+def hide_view(lake: Path, table: str, side: str) -> None:
+    """Take the link away: the newest version has no such table."""
+    with contextlib.suppress(FileNotFoundError):
+        (lake / link_path(table, side)).unlink()

@@ -1,0 +1,156 @@
+"""Defects, one at a time, that the simulator must find: each takes a step out of the program, or does it wrong."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from cdc.app import App
+from cdc.source.lsn import Lsn
+from flush_tracker.tracker import FlushTracker
+from shapes.acknowledge import Acknowledger
+from shapes.capture import Capture
+from shapes.collector import Collector
+from shapes.endings import Endings
+from shapes.feeds import Plan
+from shapes.members import Held, Member
+from shapes.streamed import Demand
+from storage.faulty_disk import FaultyDisk
+
+Defect = Callable[[], AbstractContextManager[Any]]
+
+
+def patched(owner: Any, name: str, wrong: Callable[..., Any]) -> Defect:
+    """The wrong way gets the right one first."""
+    right = getattr(owner, name)
+
+    def wrongly(*arguments: Any, **options: Any) -> Any:
+        return wrong(right, *arguments, **options)
+
+    return lambda: mock.patch.object(owner, name, wrongly)
+
+
+def one_too_much() -> Defect:
+    return patched(App, "_confirm", lambda right, app, lsn: right(app, Lsn(lsn + 1)))
+
+
+def keepalive_plus_one() -> Defect:
+    return patched(FlushTracker, "idle_at", lambda right, tracker, wal_end: right(tracker, wal_end + 1))
+
+
+def confirmed_before_it_is_written() -> Defect:
+    async def wrong(right: Any, self: Any) -> None:
+        if self._tracker.incarnation is not None:
+            self._confirm(Lsn(self._tracker.g.lsn))
+        await right(self)
+
+    return patched(Acknowledger, "acknowledge", wrong)
+
+
+def unsynced(path: str) -> Defect:
+    def wrong(right: Any, disk: FaultyDisk, name: str) -> None:
+        if not name.startswith(path):
+            right(disk, name)
+
+    return patched(FaultyDisk, "sync", wrong)
+
+
+def all_is_new() -> Defect:
+    """Without the filter of rows that the snapshot has."""
+
+    def every(_snapshot: Any, commit_lsn: Any, _xids: Any) -> Any:
+        return np.ones(len(commit_lsn), np.bool_)
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch("shapes.collector.is_to_append", every))
+            stack.enter_context(mock.patch("shapes.members.is_to_append", every))
+            yield
+
+    return both
+
+
+def let_go_before_the_record() -> Defect:
+    async def wrong(right: Any, endings: Endings, member: Member, reason: str, text: str, **options: Any) -> None:
+        endings._collector.end(member.number)
+        await right(endings, member, reason, text, **options)
+
+    return patched(Endings, "end", wrong)
+
+
+def joining_holds_nothing() -> Defect:
+    def wrong(right: Any, collector: Collector, definition: Any, where: Any, now: float) -> Member:
+        member: Member = right(collector, definition, where, now)
+        collector.tracker.born(member.number, now)
+        return member
+
+    return patched(Collector, "join", wrong)
+
+
+def flushes_are_whole() -> Defect:
+    """A flush reports its last row, although the transaction goes on."""
+
+    def wrong(right: Any, collector: Collector, news: Any, now: float) -> Any:
+        return right(collector, [replace(one, aligned=max(one.aligned, one.last)) for one in news], now)
+
+    return patched(Collector, "flushed", wrong)
+
+
+def no_abandon() -> Defect:
+    async def wrong(_right: Any, capture: Capture) -> None:
+        collector = capture._house.collector
+        for member in collector.joining():
+            collector.end(member.number)
+
+    return patched(Capture, "_drop_open", wrong)
+
+
+def open_rows_stay_on_disk() -> Defect:
+    return lambda: mock.patch("storage.open_rows.remove_open_shares", lambda *_, **__: None)
+
+
+def truncates_of_the_snapshot() -> Defect:
+    def wrong(right: Any, collector: Collector, *arguments: Any) -> None:
+        with mock.patch.object(collector, "_is_told", lambda _number, _fragment, ordinals: np.ones(len(ordinals), np.bool_)):
+            right(collector, *arguments)
+
+    return patched(Collector, "_note_truncates", wrong)
+
+
+def huge_transactions_touch_their_end_only() -> Defect:
+    def wrong(right: Any, plan: Plan, opened: Any, **options: Any) -> Any:
+        return right(plan, opened[:0], **options)
+
+    return patched(Plan, "touched", wrong)
+
+
+def g_is_whatever_was_seen() -> Defect:
+    return lambda: mock.patch.object(FlushTracker, "g", property(lambda tracker: tracker.seen))
+
+
+DEFECTS: dict[str, Defect] = {
+    "acknowledges one too much": one_too_much(),
+    "takes a keepalive for one more": keepalive_plus_one(),
+    "confirms before the G log has it": confirmed_before_it_is_written(),
+    "does not sync the G log": unsynced("progress"),
+    "does not sync the catalog": unsynced("catalog"),
+    "does not sync the journal": unsynced("journal"),
+    "appends what the snapshot has (A7)": all_is_new(),
+    "is born from any snapshot (A6)": patched(Demand, "unseen", lambda _right, _demand, _snapshot: np.zeros(0, np.uint32)),
+    "lets go before the catalog knows (A11)": let_go_before_the_record(),
+    "joins without holding G (A6)": joining_holds_nothing(),
+    "reports a flush of open rows (A5)": flushes_are_whole(),
+    "drops the commit that comes after its rows (A5)": patched(Collector, "_commit_opened", lambda *_: None),
+    "keeps open rows over a connection (A3)": no_abandon(),
+    "leaves open rows on the disk (A8)": open_rows_stay_on_disk(),
+    "empties a base for a TRUNCATE that it has": truncates_of_the_snapshot(),
+    "tells the tracker of a transaction's end only": huge_transactions_touch_their_end_only(),
+    "confirms what was seen": g_is_whatever_was_seen(),
+    "never learns where held transactions end": patched(Held, "ended", lambda *_: None),
+    "confirms only when something comes": lambda: mock.patch("shapes.acknowledge.ACKNOWLEDGE_LOOK_SECONDS", 1e9),
+}
+"""By what goes wrong."""

@@ -1,0 +1,130 @@
+"""What is gathered of a backlog: in order, nothing lost, nothing waited for without need."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cdc.source.attempt import Arrived, Delivery
+from cdc.source.fragments import Fragment, KeepAlive
+from cdc.source.lsn import Lsn
+from cdc.source.pgoutput import Decoder
+from cdc.source.relations import Relations
+from cdc.source.walsender import CopyBatch
+from shapes.gathering import Gathering
+from shapes.limits import GATHER_CHANGES_MIN, GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
+from tests.pgoutput_bytes import begin, commit, data_frame, insert, relation
+
+MANY = GATHER_SHAPES_MIN
+IDLE = Arrived(1, KeepAlive(Lsn(9), wants_reply=False))
+
+
+def backlog(sizes: Sequence[int]) -> list[Delivery]:
+    """A fragment of one transaction for each size."""
+    decoder = Decoder(Relations(), fragment_changes_max=10**9, fragment_bytes_max=10**9)
+    found: list[Delivery] = []
+    described = [relation(7, "items", [("id", 23, True)])]
+    for number, size in enumerate(sizes, 1):
+        rows = [insert(7, [str(row)]) for row in range(size)]
+        messages = [*described, begin(100 * number, 0, number), *rows, commit(100 * number, 100 * number + 48, 0)]
+        events = decoder.feed(CopyBatch.join([data_frame(message) for message in messages]))
+        found += [Arrived(1, event) for event in events if isinstance(event, Fragment)]
+        described = []
+    return found
+
+
+class Stream:
+    """Hands out what it has, then waits."""
+
+    def __init__(self, ready: Sequence[Delivery | Exception]) -> None:
+        self.ready = list(ready)
+        self.more = asyncio.Event()
+        self.waits = asyncio.Event()
+
+    async def next(self) -> Delivery:
+        while not self.ready:
+            self.more.clear()
+            self.waits.set()
+            await self.more.wait()
+        await asyncio.sleep(0)
+        found = self.ready.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def bring(self, *deliveries: Delivery) -> None:
+        self.ready += deliveries
+        self.more.set()
+
+
+def counts(delivery: Delivery) -> Any:
+    assert isinstance(delivery, Arrived)
+    assert isinstance(delivery.event, Fragment)
+    return delivery.event.transactions.changes.tolist()
+
+
+async def test_a_backlog_is_taken_together() -> None:
+    sizes = [GATHER_CHANGES_MIN, 3, 1500]
+    gathering = Gathering(Stream([*backlog(sizes), IDLE]).next)
+    assert counts(await gathering.next(MANY)) == sizes
+    assert await gathering.next(MANY) is IDLE
+
+
+@pytest.mark.parametrize(("touched", "size"), [(MANY - 1, 2000), (MANY, GATHER_CHANGES_MIN - 1)])
+async def test_few_shapes_and_small_fragments_wait_for_nothing(touched: int, size: int) -> None:
+    deliveries = backlog([size, size])
+    gathering = Gathering(Stream(deliveries).next)
+    assert await gathering.next(touched) is deliveries[0]
+    assert await gathering.next(touched) is deliveries[1]
+
+
+async def test_no_more_than_the_limit_and_one_fragment() -> None:
+    sizes = [GATHERED_CHANGES_MAX // 2 + 1] * 3
+    gathering = Gathering(Stream(backlog(sizes)).next)
+    assert counts(await gathering.next(MANY)) == sizes[:2]
+    assert counts(await gathering.next(0)) == sizes[2:]
+
+
+async def test_what_does_not_come_is_not_waited_for() -> None:
+    stream = Stream(backlog([2000]))
+    gathering = Gathering(stream.next)
+    assert counts(await gathering.next(MANY)) == [2000]
+    stream.bring(IDLE)
+    assert await gathering.next(MANY) is IDLE
+
+
+async def test_an_error_comes_behind_what_came_before_it() -> None:
+    broken = ConnectionError("broken")
+    gathering = Gathering(Stream([*backlog([2000, 2000]), broken, IDLE]).next)
+    assert counts(await gathering.next(MANY)) == [2000, 2000]
+    with pytest.raises(ConnectionError, match="broken"):
+        await gathering.next(MANY)
+    assert await gathering.next(MANY) is IDLE
+
+
+async def test_another_connection_is_another_fragment() -> None:
+    first, second = backlog([2000, 2000])
+    assert isinstance(second, Arrived)
+    gathering = Gathering(Stream([first, Arrived(2, second.event)]).next)
+    assert counts(await gathering.next(MANY)) == [2000]
+    again = await gathering.next(0)
+    assert isinstance(again, Arrived)
+    assert again.attempt == 2
+
+
+async def test_whoever_is_cancelled_asks_again() -> None:
+    stream = Stream(backlog([2000]))
+    gathering = Gathering(stream.next)
+    waiting = asyncio.create_task(gathering.next(MANY))
+    await stream.waits.wait()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    stream.bring(*backlog([2000, 1000])[1:])
+    found = await gathering.next(MANY)
+    assert counts(found) == [2000, 1000]
+    assert isinstance(found, Arrived)
+    assert isinstance(found.event, Fragment)
+    assert np.array_equal(np.unique(found.event.changes[0].transaction), [0, 1])
