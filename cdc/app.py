@@ -177,14 +177,13 @@ def _source_settings(settings: AppSettings, lineage: Lineage) -> SourceSettings:
         raise SlotDiffers(
             f"the folder's data came from the slot {lineage.record.slot!r}, and {settings.slot!r} was asked for"
         )
-    adopt = settings.adopt or lineage.is_claimed
-    lineage.claim()
     return SourceSettings(
         conninfo=settings.database_url,
         slot=settings.slot,
         publication=settings.publication,
         mode=settings.mode,
-        adopt=adopt,
+        adopt=settings.adopt or lineage.is_claimed,
+        before_slot=lineage.claim,
         heartbeat_seconds=settings.heartbeat_seconds,
     )
 

@@ -12,9 +12,12 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from cdc.commands.doctor import doctor
+from cdc.commands.lake import lake
+from cdc.commands.materialize import materialize
 from cdc.commands.recover import recover
 from cdc.commands.serve import serve
 from cdc.commands.shapes import shapes
+from cdc.commands.simulate import simulate
 from cdc.commands.status import status
 from cdc.commands.tail import tail
 from cdc.commands.watch import watch
@@ -188,6 +191,9 @@ app.command()(status)
 app.command()(tail)
 app.command()(recover)
 app.command()(doctor)
+app.command()(simulate)
+app.command()(lake)
+app.command()(materialize)
 app.command()(watch)
 
 

@@ -40,3 +40,24 @@ SLOT_ASK_SECONDS_MAX: Final = 3.0
 
 WAL_RATE_SECONDS: Final = 300.0
 """The rate at which WAL is written is that of the last five minutes: old enough not to jump, young enough to warn."""
+
+EVENTS_BYTES_MAX: Final = 1024 * 1024
+"""Events that are kept for the console: hundreds, enough to see what came before a fault."""
+
+EVENT_CHARACTERS_MAX: Final = 2000
+"""Of the text of a kept event, and of its hint; the program's log has all of it."""
+
+EVENTS_SHOWN_MAX: Final = 500
+"""Events in one answer: a page that has more is not read."""
+
+SAMPLE_SECONDS: Final = 2.0
+"""Between two points of the console's curves: as often as it asks."""
+
+SAMPLES_KEPT: Final = 900
+"""Points of each curve, half an hour of them, some 300 bytes each: longer is the business of a metrics server."""
+
+DOCTOR_KEPT_SECONDS: Final = 5.0
+"""For so long the doctor's findings are told again: each examination asks the server a dozen things for a second."""
+
+DOCTOR_SECONDS_MAX: Final = 20.0
+"""What an examination may take for a console: below the patience of its user."""

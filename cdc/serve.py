@@ -12,7 +12,8 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NoReturn
 
 import uvloop
@@ -20,12 +21,20 @@ import uvloop
 from cdc.app import APPLICATION, AppSettings, running
 from cdc.http.access import check_address
 from cdc.http.application import application
+from cdc.http.console.api import ConsoleApi
+from cdc.http.console.page import CONSOLE_PATH
+from cdc.http.console.recording import recording
+from cdc.http.console.sampler import Sampler
 from cdc.http.server import listen, serving, url_of
 from cdc.limits import PROGRAM_STOP_SECONDS_MAX
 from cdc.source.errors import SourceError
 from cdc.status.slot_watch import SlotWatch
 from cdc.telemetry.logs import LogFormat, begin_logging
 from shapes.errors import ShapeError
+from shapes.http.app import ShapeApp
+from shapes.http.settings import HttpSettings
+from shapes.http.tokens import ShapeTokens
+from shapes.service import ShapeService
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +54,9 @@ class ServeSettings:
     secret: str | None = None
     insecure: bool = False
     log_format: LogFormat = LogFormat.TEXT
+    http: HttpSettings = field(default_factory=HttpSettings)
+    token_secret: str | None = None
+    token_keys: Path | None = None
 
 
 def run(settings: ServeSettings) -> None:
@@ -66,12 +78,25 @@ def recover_command(settings: ServeSettings) -> str:
 
 
 async def _serve(settings: ServeSettings) -> None:
-    with contextlib.closing(listen(settings.host, settings.port)) as listener, _signals() as told:
+    tokens = ShapeTokens.load(settings.token_secret, settings.token_keys)
+    with (
+        recording() as recorder,
+        contextlib.closing(listen(settings.host, settings.port)) as listener,
+        _signals() as told,
+    ):
         async with running(settings.app) as app:
             watch = SlotWatch(settings.app.database_url, settings.app.slot, f"{APPLICATION} status")
-            async with watch.running(), serving(application(app, watch, settings.secret), listener):
+            sampler = Sampler(app, watch)
+            shapes = ShapeApp(ShapeService(app.house, app.nursery), settings.http, tokens)
+            console = ConsoleApi(settings.app, recorder, sampler)
+            answering = application(app, watch, settings.secret, console, shapes)
+            async with watch.running(), sampler.running(), serving(answering, listener):
                 logger.info("listening at %s", url_of(listener))
-                await told.wait()
+                logger.info("the console is at %s%s", url_of(listener), CONSOLE_PATH)
+                try:
+                    await told.wait()
+                finally:
+                    shapes.stop()
         logger.info("stopped: all that could be is flushed and confirmed")
 
 

@@ -5,7 +5,7 @@ batches that were read while the one before was dealt with are taken together.
 
 Invariants:
     deliveries come in the order of the session; only fragments are joined, and only neighbours
-    with a fragment in hand nothing is waited for longer than GATHER_SECONDS
+    with a fragment in hand nothing is waited for longer than GATHER_SECONDS for each shape
     an error of the session comes behind the fragments before it; a cancelled `next` loses nothing
     the session is asked only while somebody waits in `next`: it never connects anew behind the collector's back
 """
@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from cdc.source.attempt import Arrived, Delivery
 from cdc.source.fragments import Fragment
 from shapes.joined_fragments import can_follow, joined
-from shapes.limits import GATHER_CHANGES_MIN, GATHER_SECONDS, GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
+from shapes.limits import GATHER_SECONDS, GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
 
 
 class Gathering:
@@ -39,7 +39,7 @@ class Gathering:
             if touched_count < GATHER_SHAPES_MIN or not self._joins(delivery):
                 return delivery
         try:
-            async with asyncio.timeout(GATHER_SECONDS):
+            async with asyncio.timeout(GATHER_SECONDS * touched_count):
                 await self._gather()
         except TimeoutError:
             pass
@@ -62,10 +62,7 @@ class Gathering:
         if not isinstance(delivery, Arrived) or not isinstance(delivery.event, Fragment):
             return False
         fragment, count = delivery.event, delivery.event.changes_count
-        if self._found:
-            fits = delivery.attempt == self._attempt and can_follow(self._found, fragment)
-        else:
-            fits = count >= GATHER_CHANGES_MIN  # a backlog: no live stream brings so much at once
+        fits = not self._found or (delivery.attempt == self._attempt and can_follow(self._found, fragment))
         if fits:
             self._attempt = delivery.attempt
             self._found.append(fragment)

@@ -9,6 +9,8 @@ import asyncio
 import logging
 from typing import Final
 
+import psycopg
+
 from cdc.source.connections import Connection
 from cdc.source.errors import SourceError
 from shapes.household import Household
@@ -66,7 +68,7 @@ class Housekeeping:
         await house.endings.sweep()
         try:
             await self._ask_server()
-        except SourceError as fault:
+        except (SourceError, psycopg.Error) as fault:
             logger.debug("the server could not be asked: %s", fault)  # the stream has the same trouble, and tells it
 
     async def _end_stalled(self) -> None:

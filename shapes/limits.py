@@ -23,15 +23,13 @@ ACKNOWLEDGE_LOOK_SECONDS: Final = 1.0
 GATHER_SHAPES_MIN: Final = 250
 """A fragment that touches so many shapes costs more for them than for its rows; the next ones are taken together."""
 
-GATHER_CHANGES_MIN: Final = 1_000
-"""Only a fragment of so many changes waits for others: it comes of a backlog, or of a transaction that takes long."""
-
 GATHERED_CHANGES_MAX: Final = 65_536
 """Changes that are taken at once: 10,000 shapes then get several each, and the loop stands still for as long as with
 one fragment of 8,000, some tenths of a second. Some 20 MB; one fragment may come on top."""
 
-GATHER_SECONDS: Final = 0.05
-"""What the first of them waits for the last: two batches of the fastest walsender, besides those that are ready."""
+GATHER_SECONDS: Final = 0.000_02
+"""What the first of them waits for the last, for each shape that the fragment before touched: about what that one took,
+so that a row is at most twice as long on its way as it is without."""
 
 ROOM_SECONDS: Final = 1.0
 """Between two looks whether the buffer has room: the wait is woken by the flush that makes some, this is for faults."""

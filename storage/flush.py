@@ -13,14 +13,16 @@ from itertools import islice
 import pyarrow as pa
 
 from storage.disk import Disk
-from storage.errors import SharedDiskFault, StorageError
+from storage.errors import SharedDiskFault, StorageError, from_os_error
 from storage.file_write import FileWrite
 from storage.journal import JournalFile, JournalIndex
 from storage.journal_parts import rows_of_shares
 from storage.journal_write import JournalCopy, JournalWrite
+from storage.layout import JOURNAL
 from storage.limits import FLUSH_FILES_MAX, FLUSH_GATHER_BYTES_MAX, JOURNAL_FILE_BLOCKS_MAX, JOURNAL_LOGS_PER_FLUSH
 from storage.offset import LogOffset
 from storage.open_logs import OpenLog
+from storage.repair import Repair, run_repairs
 from storage.segment_write import SegmentWrite
 from storage.segments import LogFiles
 from storage.shape_log import Drained, ShapeLog
@@ -47,6 +49,8 @@ class FlushJob:
 
     written_at: int
     triggers: dict[int, Trigger]
+    repairs: list[Repair]
+    """What earlier failures left in the journal."""
     segments: list[SegmentWrite] = field(default_factory=list)
     copy: JournalCopy | None = None
     journal: JournalWrite | None = None
@@ -65,6 +69,8 @@ class FlushJob:
 
     def run(self, disk: Disk) -> None:
         """Write and sync; a fault of the shared disk ends the job, the rest stays undone."""
+        if not self._mend_journal(disk):
+            return
         for writes in _at_a_time(self.segments):
             self._run_segments(disk, writes)
             pa.default_memory_pool().release_unused()  # what was copied goes back: the next copies come beside readers
@@ -74,6 +80,15 @@ class FlushJob:
             self.copy.run(disk, self.written_at)
         if self.journal is not None and self.failure is None:
             self.journal.run(disk, self.written_at)
+
+    def _mend_journal(self, disk: Disk) -> bool:
+        """Rows of a block that was torn may go to a segment now, and G above them: what is left of it goes before."""
+        try:
+            run_repairs(disk, self.repairs)
+        except OSError as error:
+            self.files[0].failure = from_os_error(error, JOURNAL, shared=True)
+            return False
+        return True
 
     def _run_segments(self, disk: Disk, writes: Sequence[SegmentWrite]) -> None:
         carried = iter(rows_of_shares(disk, [share for write in writes for share in write.carried]))

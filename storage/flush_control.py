@@ -149,7 +149,7 @@ class FlushControl:
         written_at: int,
     ) -> FlushJob:
         triggers = {log.number: trigger for log, trigger in (*own, *small)}
-        job = FlushJob(written_at, triggers, copy=copy)
+        job = FlushJob(written_at, triggers, self._logs.index.repairs, copy=copy)
         for log, _ in own:
             job.segments.append(plan_segment(self._drain(log), self._logs.get(log.number).files, self._logs.index))
         if small:

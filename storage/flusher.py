@@ -41,6 +41,7 @@ class Flusher:
         """
         self._stopping.set()
         self._store.stop_waiting()
+        self._store.room_wanted.set()
         self._thread.join(limits.FLUSH_WAIT_SECONDS_MAX)
         if self.failure is not None:
             raise self.failure
@@ -52,13 +53,21 @@ class Flusher:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                self._tell(self._store.flush())
+                flushed = self._store.flush()
+                self._tell(flushed)
+                self._rest(len(flushed) * limits.FLUSH_REST_SECONDS)
                 self._store.wait_until_due(limits.IDLE_SECONDS)
         except BaseException as failure:
             logger.exception("the flusher ended")
             self.failure = failure
             if self._on_failure is not None:
                 self._on_failure(failure)
+
+    def _rest(self, seconds: float) -> None:
+        """Leave the interpreter to those who append. Whoever waits for room waits for a flush, so that ends it."""
+        if seconds >= limits.FLUSH_REST_SECONDS_MIN:
+            self._store.room_wanted.wait(min(seconds, limits.FLUSH_REST_SECONDS_MAX))
+            self._store.room_wanted.clear()
 
     def _tell(self, flushed: Sequence[Flushed]) -> None:
         if flushed:

@@ -48,7 +48,11 @@ def fragment_source(rows: pa.RecordBatch, shares: FragmentShares) -> Source:
     What one change is to several logs may differ, so its offset may be there more than once; in a share it is not.
     """
     source = _checked(rows)
-    later = rises(source.tx[shares.rows], source.op[shares.rows])
+    selected = shares.rows
+    if len(selected) and not 0 <= selected.min() <= selected.max() < rows.num_rows:
+        raise InvalidRows(f"a log's rows are {selected.min()} to {selected.max()}, and the table has {rows.num_rows}")
+    # Also by their numbers: two of them that are three apart are taken for all four.
+    later = (selected[1:] > selected[:-1]) & rises(source.tx[selected], source.op[selected])
     if not later.all():
         starts = np.array(shares.ends, np.int64)[:-1]
         later[starts[(starts > 0) & (starts <= len(later))] - 1] = True  # from one log to the next they may fall

@@ -90,6 +90,11 @@ class OpenLogs:
         self._half_made.discard(log)
         return self._open.pop(log, None)
 
+    def wire_end(self, opened: OpenLog) -> int:
+        """Wire size of what a log has on disk."""
+        shares = self.index.shares_of(opened.facts.log)
+        return shares[-1].entry.wire_end if shares else opened.files.tail().wire_end
+
     def _add(self, facts: LogFacts, files: LogFiles, recovered: Recovered) -> OpenLog:
         files.segment_bytes_max = self._segment_bytes_max
         found = OpenLog(facts, ShapeLog(facts.log, facts.handle, facts.mode, recovered), files)

@@ -82,8 +82,21 @@ def cut_open_rows(disk: Disk, files: LogFiles, aligned: LogOffset) -> None:
     while files.segments and not cut_last(disk, files, aligned):
         repair_now(disk, files.repairs, Repair(files.segments[-1].path, 0))
         files.segments.pop()
-        if files.segments:
-            files.segments[-1].load(disk)
+        _load_last(disk, files)
+
+
+def _load_last(disk: Disk, files: LogFiles) -> None:
+    """See how the segment ends that is the last one now. Raises its damage: nothing can continue from there."""
+    damage = None
+    while files.segments:
+        segment = files.segments[-1]
+        segment.load(disk)
+        damage = damage or segment.damage
+        if segment.refs:
+            break
+        files.segments.pop()
+    if damage is not None:
+        raise damage
 
 
 def cut_last(disk: Disk, files: LogFiles, aligned: LogOffset) -> bool:

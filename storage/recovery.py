@@ -133,7 +133,7 @@ class _Opening:
         files.repairs = repairs
         damage = self._cut_tail(files)
         if damage is None and self._doubt is None:
-            self._cut_torn_carry(files)
+            damage = self._cut_torn_carry(files)
         self._make_certain(files)
         last, aligned, wire_end = files.tail(self._before)
         retired = SNAPSHOT_END if files.base is None else files.base.last
@@ -200,7 +200,7 @@ class _Opening:
             files.segments.pop()
         return damage
 
-    def _cut_torn_carry(self, files: LogFiles) -> None:
+    def _cut_torn_carry(self, files: LogFiles) -> LogFault | None:
         """Undo a write that carried shares over and was torn between two blocks; the last had the claim for all.
 
         It shows in a share whose rows are in the segments while its claim is not. The journal still has all of them.
@@ -210,8 +210,12 @@ class _Opening:
             entry = share.entry
             if entry.rows and entry.last <= tail.last and entry.aligned > tail.aligned:
                 logger.warning("log %d: removing what a torn write carried over after %s", files.log, entry.previous)
-                cut_open_rows(self._disk, files, entry.previous)
-                return
+                try:
+                    cut_open_rows(self._disk, files, entry.previous)
+                except LogFault as fault:
+                    return fault
+                break
+        return None
 
     def _load_last(self, segment: Segment) -> None:
         is_in_journal = is_in(self._shares, self._confirmed_tx)

@@ -7,14 +7,14 @@ behind a live base: what is dropped is in the base, or nobody may drop it.
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
 
 from storage import layout, leases, limits
-from storage.bases import Base
+from storage.bases import Base, BaseWriter
 from storage.block import BlockHeader
 from storage.disk import Disk
 from storage.errors import CannotFold, StorageError, named_faults
@@ -96,15 +96,22 @@ def fold_prefix(store: Store, log: int, policy: RetentionPolicy, *, now: int) ->
 
 def _write(store: Store, opened: OpenLog, rows: Sequence[pa.RecordBatch], end: BlockHeader, now: int) -> Base:
     """The rows as a base that ends where a block of the log does."""
-    files, facts = opened.files, opened.facts
-    writer = store.new_base(facts.log)
-    try:
+    facts = opened.facts
+    with whole_base(store, opened) as writer:
         for index, chunk in enumerate(chunks_by_wire(rows, facts.chunk_bytes)):
             writer.chunk(as_chunk(chunk, index), written_at=now)
         return writer.finish(floor=end.aligned, last=end.last, wire_end=end.wire_end, written_at=now)
+
+
+@contextlib.contextmanager
+def whole_base(store: Store, opened: OpenLog) -> Iterator[BaseWriter]:
+    """A new base of a log; where it fails, nothing of it stays, since the next try makes another."""
+    writer = store.new_base(opened.facts.log)
+    try:
+        yield writer
     except StorageError:
         with store.lock:
-            files.bases.remove(writer.base)
+            opened.files.bases.remove(writer.base)
         with contextlib.suppress(OSError):  # what stays goes at the next start
             store.disk.remove(writer.base.path)
         raise

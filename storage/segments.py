@@ -181,7 +181,7 @@ class LogFiles:
         """The newest complete base."""
         return next((base for base in reversed(self.bases) if base.is_complete), None)
 
-    def tail(self, before: LogOffset | None) -> Tail:
+    def tail(self, before: LogOffset | None = None) -> Tail:
         """The end of the segments; where there are none, of the newest base or of an empty log.
 
         `before`: what the first share in the journal continues from, if there is one. A base that was made after a

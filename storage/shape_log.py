@@ -293,7 +293,7 @@ class ShapeLog:
 
     def _refuse_if_stopped(self) -> None:
         if self.fault is not None:
-            raise LogPoisoned(f"log {self.number} stopped: {self.fault}", handle=self.handle)
+            raise LogPoisoned(f"log {self.number} stopped: {self.fault}", log=self.number, handle=self.handle)
 
     def _end_window(self) -> Drained:
         drained = self.window

@@ -61,6 +61,8 @@ class Store:
         """Held from the begin of a flush to its end by those who flush in one step; taken before `lock`."""
         self.flush_wanted = threading.Event()
         """Set when a flush has become due, or will be after a while."""
+        self.room_wanted = threading.Event()
+        """Set when somebody waits for room, which only a flush makes."""
         self.logs = OpenLogs(disk, confirmed_tx, options.flush.segment_bytes_max)
         self._clocks = clocks
         self._buffer = WriteBuffer(options.buffer)
@@ -211,11 +213,8 @@ class Store:
                 run_repairs(self.disk, self.logs.index.repairs)
                 aligned = {log: opened.state.visible for log, opened in cut.items()}
                 open_rows.remove_open_shares(self.disk, self.logs.index, aligned, written_at=self._clocks.wall())
-            for log, opened in cut.items():
-                shares = self.logs.index.shares_of(log)
-                opened.state.open_rows_were_cut(
-                    shares[-1].entry.wire_end if shares else opened.files.tail(None).wire_end
-                )
+            for opened in cut.values():
+                opened.state.open_rows_were_cut(self.logs.wire_end(opened))
             self._intake.open_logs.clear()
             # The stream had covered what is dropped now; how far the next one's past is covered, `resume` says.
             self._intake.covered = BEFORE_ALL
@@ -344,6 +343,7 @@ class Store:
             wait = min(timeout_seconds, limits.WAIT_SECONDS_MAX)
             if not self._buffer.has_room(size, state):
                 self._buffer.make_room()
+                self.room_wanted.set()
                 self.flush_wanted.set()
             return self._room.wait_for(lambda: self._buffer.has_room(size, state), wait)
 

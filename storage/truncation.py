@@ -8,8 +8,9 @@ Invariants:
 from storage import layout
 from storage.bases import Base
 from storage.errors import Misuse, named_faults
-from storage.offset import LogOffset
+from storage.offset import SNAPSHOT_END, LogOffset
 from storage.open_logs import OpenLog
+from storage.retention import whole_base
 from storage.rows import OP, TX, column, rows_up_to, wire_sizes
 from storage.store import Store
 from storage.store_reader import StoreReader
@@ -26,9 +27,9 @@ def empty_base(store: Store, log: int, at: LogOffset, *, written_at: int) -> Bas
             return None
         wire_end, is_last = _place(store, opened, at)
         # Where no row follows, the base stands for the whole log up to D.
-        return store.new_base(log).finish(
-            floor=durable if is_last else at, last=at, wire_end=wire_end, written_at=written_at
-        )
+        floor = durable if is_last else at
+        with whole_base(store, opened) as writer:
+            return writer.finish(floor=floor, last=at, wire_end=wire_end, written_at=written_at)
 
 
 def _place(store: Store, opened: OpenLog, at: LogOffset) -> tuple[int, bool]:
@@ -39,7 +40,9 @@ def _place(store: Store, opened: OpenLog, at: LogOffset) -> tuple[int, bool]:
     with store.lock:
         ends = [(ref.header.last, ref.header.wire_end) for one in files.segments for ref in one.refs if ref.header.rows]
         ends += [(one.entry.last, one.entry.wire_end) for one in store.logs.index.shares_of(log) if one.entry.rows]
-    last, wire_end = next((last, wire) for last, wire in ends if last >= at)
+    last, wire_end = next(((last, wire) for last, wire in ends if last >= at), (SNAPSHOT_END, 0))
+    if last < at:
+        raise Misuse("the log has no row there", log=log, at=at, last=max((last for last, _ in ends), default=last))
     reader, position = StoreReader(store), at
     while position < last:
         result = reader.read(log, position)

@@ -1,5 +1,6 @@
 """`shapelog serve` as a process of its own beside a real server, and the other commands as a person starts them."""
 
+import contextlib
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import orjson
@@ -149,10 +150,11 @@ def start(database: Database, folder: Path, *options: str, **environment: str) -
 
     def read() -> None:
         assert process.stderr is not None
-        for line in process.stderr:
-            served.lines.append(line.rstrip())
-            if found := LISTENING.search(line):
-                served.url = found[1]
+        with contextlib.suppress(ValueError):  # it was closed under our hands
+            for line in process.stderr:
+                served.lines.append(line.rstrip())
+                if found := LISTENING.search(line):
+                    served.url = found[1]
 
     threading.Thread(target=read, daemon=True).start()
     return served
@@ -170,3 +172,31 @@ def refused(database: Database, folder: Path, *options: str, **environment: str)
     assert len(told) == 1, told
     assert not served.told("Traceback"), served.lines
     return told[0]
+
+
+@contextmanager
+def tailing(*arguments: str) -> Iterator[tuple[list[str], list[str]]]:
+    """A `shapelog tail` that runs: what it writes to its output and to its error, line by line as it comes."""
+    process = subprocess.Popen(
+        [*SHAPELOG, "tail", *arguments],
+        env=os.environ | {"DATABASE_URL": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines: list[str] = []
+    notes: list[str] = []
+    for stream, into in ((process.stdout, lines), (process.stderr, notes)):
+        threading.Thread(target=_collect, args=(stream, into), daemon=True).start()
+    with process:
+        try:
+            yield lines, notes
+        finally:
+            process.kill()
+
+
+def _collect(stream: IO[str], into: list[str]) -> None:
+    with contextlib.suppress(ValueError):  # it was closed under our hands
+        into.extend(line.rstrip("\n") for line in stream)

@@ -1,5 +1,6 @@
 """The shape protocol on a real socket: the loop beside a real Postgres, its shape endpoint, and a plain HTTP client."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -104,9 +105,13 @@ async def shape_server(
     inner: ASGIApp = Starlette(routes=app.routes())
     listener = listen("127.0.0.1", 0)
     url = url_of(listener)
-    async with serving(Envelope(Guard(inner, secret)), listener):
-        limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as http:
+    guard = Guard(inner, secret, tokens.admits) if tokens is not None else Guard(inner, secret)
+    limits = httpx.Limits(max_connections=None)
+    with contextlib.closing(listener):
+        async with (
+            serving(Envelope(guard), listener),
+            httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as http,
+        ):
             try:
                 yield ShapeServer(app, http, url, loop)
             finally:

@@ -42,17 +42,38 @@ def metrics(module: ModuleType) -> Iterator[str]:
 
 # Names that a user may meet: where they are defined, how to list them, and the document that explains each. Storage's
 # come first in a document; those of the other packages are in sections of these titles behind them.
-SECTIONS = {"storage": "", "cdc.source": "The Postgres end", "shapes": "Shapes"}
+SECTIONS = {
+    "storage": "",
+    "storage.lake": "The lake",
+    "cdc.source": "The Postgres end",
+    "shapes": "Shapes",
+    "shapes.http": "The shape protocol",
+} | dict.fromkeys(("cdc", "cdc.telemetry"), "The program")
 VOCABULARIES = [
     pytest.param("storage.limits", limits, "docs/limits.md", id="limits"),
     pytest.param("storage.errors", error_codes, "docs/errors.md", id="errors"),
     pytest.param("storage.metrics", metrics, "docs/metrics.md", id="metrics"),
+    pytest.param("storage.lake.limits", limits, "docs/limits.md", id="lake limits"),
+    pytest.param("storage.lake.errors", error_codes, "docs/errors.md", id="lake errors"),
     pytest.param("cdc.source.limits", limits, "docs/limits.md", id="source limits"),
     pytest.param("cdc.source.errors", error_codes, "docs/errors.md", id="source errors"),
     pytest.param("shapes.limits", limits, "docs/limits.md", id="shapes limits"),
     pytest.param("shapes.errors", error_codes, "docs/errors.md", id="shapes errors"),
+    pytest.param("shapes.http.limits", limits, "docs/limits.md", id="protocol limits"),
+    pytest.param("shapes.http.errors", error_codes, "docs/errors.md", id="protocol errors"),
+    pytest.param("shapes.http.metrics", metrics, "docs/metrics.md", id="protocol metrics"),
+    pytest.param("cdc.limits", limits, "docs/limits.md", id="program limits"),
+    pytest.param("cdc.errors", error_codes, "docs/errors.md", id="program errors"),
+    pytest.param("cdc.telemetry.metrics", metrics, "docs/metrics.md", id="program metrics"),
 ]
-ERRORS = ["storage.errors", "cdc.source.errors", "shapes.errors"]
+ERRORS = [
+    "storage.errors",
+    "storage.lake.errors",
+    "cdc.source.errors",
+    "shapes.errors",
+    "shapes.http.errors",
+    "cdc.errors",
+]
 
 
 @pytest.mark.parametrize(("module_name", "names_of", "document"), VOCABULARIES)
@@ -94,7 +115,7 @@ def test_links_lead_somewhere(document: Source) -> None:
 
 def test_commands_and_options_are_explained() -> None:
     text = (ROOT / "docs/commands.md").read_text("utf-8")
-    sections = dict(re.findall(r"^## shapelog (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    sections = dict(re.findall(r"^## shapelog ([^\n]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
     cells = re.compile(r"^\| `([^`]+)`", re.MULTILINE)  # the first column of each section's table
     explained = {command: set(cells.findall(section)) for command, section in sections.items()}
     assert explained == {name: parameters for name, parameters in commands_and_parameters().items() if name}
@@ -107,15 +128,20 @@ def test_examples_name_commands_and_options_that_exist() -> None:
     for source in sources():
         if source.path.suffix == ".md":
             for command, rest in re.findall(r"^(?:\$ )?shapelog ([a-z]\S*)(.*)$", source.text, re.MULTILINE):
+                longer = " ".join((command, *rest.split()[:1]))
+                command = longer if longer in known else command
                 assert command in known, f"{source.path}: there is no command {command}"
-                unknown = set(re.findall(r"--[a-z-]+", rest)) - known[command]
+                unknown = set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - known[command]
                 assert not unknown, f"{source.path}: shapelog {command} has no {unknown}"
 
 
 def commands_and_parameters() -> dict[str, set[str]]:
     """What each command takes, as users write it; the program's own options under the empty name."""
     program: Any = typer.main.get_command(importlib.import_module("cdc.cli").app)
-    found = {"": program, **program.commands}
+    found = {"": program}
+    for name, command in program.commands.items():
+        below = getattr(command, "commands", None)
+        found |= {name: command} if below is None else {f"{name} {inner}": one for inner, one in below.items()}
     return {name: set(filter(None, map(parameter_name, command.params))) for name, command in found.items()}
 
 

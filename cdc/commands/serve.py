@@ -7,7 +7,9 @@ import typer
 
 from cdc.commands.connection import DatabaseUrl, DataDir
 from cdc.telemetry.logs import LogFormat
+from shapes.http.limits import LONG_POLL_SECONDS
 from shapes.limits import SHAPE_IDLE_SECONDS, SHAPES_MAX
+from storage.limits import CHUNK_WIRE_BYTES
 
 
 def serve(
@@ -50,6 +52,41 @@ def serve(
             show_default="never",
         ),
     ] = None,
+    allow_delete: Annotated[
+        bool, typer.Option("--allow-delete", envvar="SHAPELOG_ALLOW_DELETE", help="Let requests end shapes.")
+    ] = False,
+    chunk_bytes: Annotated[
+        int,
+        typer.Option(metavar="BYTES", envvar="SHAPELOG_CHUNK_BYTES", min=1000, help="Of an answer, for new shapes."),
+    ] = CHUNK_WIRE_BYTES,
+    cache_max_age: Annotated[
+        int,
+        typer.Option(metavar="SECONDS", envvar="SHAPELOG_CACHE_MAX_AGE", min=0, help="Caches keep answers so long."),
+    ] = 60,
+    cache_stale_age: Annotated[
+        int,
+        typer.Option(
+            metavar="SECONDS", envvar="SHAPELOG_CACHE_STALE_AGE", min=0, help="And so long while they ask again."
+        ),
+    ] = 300,
+    long_poll_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", envvar="SHAPELOG_LONG_POLL_TIMEOUT", min=0.1, max=40, help="Hold live requests so long."
+        ),
+    ] = LONG_POLL_SECONDS,
+    token_secret: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", envvar="SHAPELOG_TOKEN_SECRET", help="Shape tokens are signed with it.", show_default=False
+        ),
+    ] = None,
+    token_keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", envvar="SHAPELOG_TOKEN_KEYS", help="Or with keys of this JWKS file.", show_default=False
+        ),
+    ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(envvar="SHAPELOG_LOG_FORMAT", help="Events, on standard error.")
     ] = LogFormat.TEXT,
@@ -65,6 +102,7 @@ def serve(
     """  # noqa: D301 - typer wants the control character itself
     from cdc.app import AppSettings
     from cdc.serve import ServeSettings, run
+    from shapes.http.settings import HttpSettings
 
     run(
         ServeSettings(
@@ -77,11 +115,20 @@ def serve(
                 heartbeat_seconds=heartbeat,
                 shape_idle_seconds=shape_idle,
                 shapes_max=max_shapes,
+                chunk_bytes=chunk_bytes,
             ),
             host=host,
             port=port,
             secret=secret or None,
             insecure=insecure,
             log_format=log_format,
+            http=HttpSettings(
+                allow_delete=allow_delete,
+                cache_max_age_seconds=cache_max_age,
+                cache_stale_age_seconds=cache_stale_age,
+                long_poll_seconds=long_poll_timeout,
+            ),
+            token_secret=token_secret or None,
+            token_keys=token_keys,
         )
     )

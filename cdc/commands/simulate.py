@@ -11,7 +11,9 @@ WRONG: Final = 1
 
 
 def simulate(
-    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="One story, with all that happens in it.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="One story, with all that happens in it.")
+    ] = None,
     seeds: Annotated[str, typer.Option(metavar="A..B", help="All stories from A up to, and without, B.")] = "0..200",
     steps: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Deeds in a story.")] = 60,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, max=256, help="Processes that work at a time.")] = 1,

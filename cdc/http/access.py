@@ -7,7 +7,7 @@ Invariants:
 
 import hmac
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -46,7 +46,7 @@ def secrets_of(authorization: str | None, query: bytes) -> list[str]:
     offered = [value for name, value in parse_qsl(query.decode("ascii", "replace")) if name in _PARAMETERS]
     if authorization is not None and authorization.lower().startswith(_SCHEME):
         # Headers come as if they were latin-1; a secret may have any letters.
-        offered.append(authorization[len(_SCHEME) :].strip().encode("latin-1").decode("utf-8", "replace"))
+        offered.append(authorization[len(_SCHEME) :].strip(" \t").encode("latin-1").decode("utf-8", "replace"))
     return offered
 
 
@@ -59,14 +59,16 @@ def has_secret(secret: str, offered: Iterable[str]) -> bool:
 class Guard:
     """In front of an application: lets nobody in without the secret, if there is one."""
 
-    def __init__(self, app: ASGIApp, secret: str | None) -> None:
+    def __init__(self, app: ASGIApp, secret: str | None, admits: Callable[[Scope], bool] = lambda _: False) -> None:
+        """`admits` says who needs no secret, as whoever brings something else that is as good."""
         self._app = app
         self._secret = secret
+        self._admits = admits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._secret and not self._is_open(scope):
             offered = secrets_of(Headers(scope=scope).get("authorization"), scope["query_string"])
-            if not has_secret(self._secret, offered):
+            if not (has_secret(self._secret, offered) or self._admits(scope)):
                 refusal = JSONResponse({"message": _REFUSED}, 401, headers={"cache-control": "no-store"})
                 await refusal(scope, receive, send)
                 return

@@ -10,25 +10,32 @@ from starlette.types import ASGIApp
 from cdc.app import App
 from cdc.http.access import Guard
 from cdc.http.admin import Admin
+from cdc.http.console.api import ConsoleApi
+from cdc.http.console.page import ConsolePage
 from cdc.http.probes import probe_routes
 from cdc.status.report import StatusDesk
 from cdc.status.slot_watch import SlotWatch
 from cdc.telemetry.metrics import exposition
+from shapes.http.app import ShapeApp
+from shapes.http.envelope import Envelope
 from shapes.service import ShapeService
 
 logger = logging.getLogger(__name__)
 
 
-def application(app: App, watch: SlotWatch, secret: str | None) -> ASGIApp:
+def application(app: App, watch: SlotWatch, secret: str | None, console: ConsoleApi, shapes: ShapeApp) -> ASGIApp:
     """What the server serves."""
     service = ShapeService(app.house, app.nursery)
     desk = StatusDesk(app, service, watch)
     routes = [
         *probe_routes(service, exposition(app, service, desk)),
         *Admin(service, desk).routes(),
+        *console.routes(),
+        *shapes.routes(),
     ]
     starlette = Starlette(routes=routes, exception_handlers={404: _not_found, Exception: _failed})
-    return Guard(starlette, secret)
+    starlette.router.redirect_slashes = False
+    return Envelope(ConsolePage(Guard(starlette, secret, shapes.admits)))
 
 
 async def _not_found(_: Request, __: Exception) -> Response:

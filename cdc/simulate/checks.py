@@ -92,7 +92,9 @@ class Checks:
         if app.nursery.orders:
             return f"births: {[(str(order.definition), order.status) for order in app.nursery.orders]}"
         if g < last:
-            return f"G is {g}, the last commit ends at {last}: {house.collector.tracker.explain(house.clocks.monotonic())}"
+            return (
+                f"G is {g}, the last commit ends at {last}: {house.collector.tracker.explain(house.clocks.monotonic())}"
+            )
         if (self._around.server.confirmed or 0) < last:
             return f"the server heard {self._around.server.confirmed} of {last}"
         for entry in house.registry.living():

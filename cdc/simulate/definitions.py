@@ -1,6 +1,6 @@
 """The tables and the shapes that simulations are about; what a clause means is said here a second time, in Python."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -67,3 +67,8 @@ def some_shape(random: Random, relation: Relation) -> Wanted:
     replica = random.choice((None, "full")) if is_full else None
     definition = define(Request(clause, {}, columns, replica), facts_of(relation))
     return Wanted(definition, CLAUSES[clause] if clause else lambda _: True)
+
+
+def named(relation: Relation, row: Sequence[str | None]) -> dict[str, str | None]:
+    """A row with its columns' names."""
+    return {column.name: value for column, value in zip(relation.columns, row, strict=True)}

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc.simulate.definitions import Named, Predicate
+from cdc.simulate.definitions import Named, Predicate, named
 from cdc.simulate.server import Change, Relation, Seen, Server, Transaction
-from cdc.simulate.standins import named
 from shapes.definition import Definition
 from storage.bases import Base
 from storage.catalog_records import Shape
@@ -175,9 +174,7 @@ def compare(reader: StoreReader, shape: Shape, expected: Expectation, visible: L
         _same(f"{where}: folded", _sorted(rows), _sorted(expected.table_at(visible.tx)))
 
 
-def _base_rows(
-    reader: StoreReader, log: int, base: Base, expected: Expectation
-) -> dict[tuple[str | None, ...], Named]:
+def _base_rows(reader: StoreReader, log: int, base: Base, expected: Expectation) -> dict[tuple[str | None, ...], Named]:
     rows: dict[tuple[str | None, ...], Named] = {}
     number = 0
     while (chunk := reader.read_chunk(log, base.number, number)) is not None:
@@ -239,6 +236,6 @@ def _same(where: str, found: list[str], wanted: list[str]) -> None:
     missing = [row for row in wanted if row not in found]
     surplus = [row for row in found if row not in wanted]
     twice = sorted({row for row in found if found.count(row) > wanted.count(row)})
-    raise Violation(f"{where}: lost {missing[:5]}, too many {surplus[:5] or twice[:5]}, in all {len(found)} of {len(wanted)}")
-
-
+    raise Violation(
+        f"{where}: lost {missing[:5]}, too many {surplus[:5] or twice[:5]}, in all {len(found)} of {len(wanted)}"
+    )

@@ -26,7 +26,9 @@ def commit(commit_lsn: int, end_lsn: int, time: int) -> bytes:
 def relation(oid: int, name: str, columns: Sequence[tuple[str, int, bool]], identity: str) -> bytes:
     """Columns are name, type, and whether they are part of the identity."""
     head = struct.pack(">cI", b"R", oid) + b"public\0" + name.encode() + b"\0" + identity.encode()
-    described = (struct.pack(">B", key) + text.encode() + b"\0" + struct.pack(">Ii", kind, -1) for text, kind, key in columns)
+    described = (
+        struct.pack(">B", key) + text.encode() + b"\0" + struct.pack(">Ii", kind, -1) for text, kind, key in columns
+    )
     return head + struct.pack(">H", len(columns)) + b"".join(described)
 
 

@@ -60,7 +60,7 @@ class Process:
         await asyncio.wait({self._task})
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others and self.failure is None and not self._around.is_dead:
-            self.failure = Violation(f"the process has stopped, and there runs {sorted(map(str, others))[0]}")
+            self.failure = Violation(f"the process has stopped, and there runs {min(map(str, others))}")
 
     def request(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         """Let somebody ask for something; it ends with the process."""
@@ -93,7 +93,8 @@ class Process:
                 self.app = app
                 await self._is_to_stop.wait()
         except SharedDiskFault as fault:
-            self.failure = fault if self.app is not None else None  # a start may be refused, and is tried again
+            has_begun = self.app is not None and self.app.house.is_streaming
+            self.failure = fault if has_begun else None  # a start may be refused, and is tried again
         except BaseException as failure:  # noqa: BLE001 - whatever it is, the simulation is told
             if not self._around.is_dead:
                 self.failure = failure

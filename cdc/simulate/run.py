@@ -1,6 +1,5 @@
-"""Simulations by their seeds: run, and told as a value; many of them in several processes, in the order of the seeds."""
+"""Simulations by their seeds: run, and told as a value; many of them in several processes, in the seeds' order."""
 
-import asyncio
 import logging
 import multiprocessing
 import traceback
@@ -12,7 +11,7 @@ from random import Random
 from typing import Final
 
 from cdc.simulate.oracle import Violation
-from cdc.simulate.standins import standing_in
+from cdc.simulate.standing_in import standing_in
 from cdc.simulate.virtual_loop import Stuck, VirtualLoop
 from cdc.simulate.world import World
 

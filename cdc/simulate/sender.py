@@ -28,6 +28,11 @@ class Sender:
         wal = self._server.wal
         return bool(self._frames) or any(one.is_sent for one in wal[self._next :])
 
+    @property
+    def is_midway(self) -> bool:
+        """Whether some of a transaction was sent, and not all."""
+        return bool(self._frames)
+
     def take(self, count: int) -> list[bytes]:
         """The next frames."""
         found: list[bytes] = []
@@ -93,5 +98,3 @@ def _change(change: Change) -> bytes:
 
 def _key_only(relation: Relation, row: Row) -> Row:
     return tuple(value if column.is_key else None for value, column in zip(row, relation.columns, strict=True))
-
-

@@ -31,7 +31,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._random = random
         self._now = 0.0
         self._selector = self
-        self._threads: set[asyncio.TimerHandle] = set()
+        self._threads: dict[int, asyncio.TimerHandle] = {}
+        self._next_thread = 0
 
     def time(self) -> float:
         """Seconds since the loop began."""
@@ -44,7 +45,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now += timeout
         return ()
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # noqa: ANN401 - the signature of asyncio
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # noqa: ANN401, ARG002 - the signature of asyncio
         """Run it a little later."""
         future = self.create_future()
         self._start_thread(future, lambda: func(*args))
@@ -52,16 +53,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def end_threads(self) -> None:
         """Their process has ended: what has not run yet never will."""
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.cancel()
         self._threads.clear()
 
     def _start_thread(self, future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
-        thread = self.call_later(self._random.choice(THREAD_SECONDS), lambda: self._run_thread(thread, future, work))
-        self._threads.add(thread)
+        number = self._next_thread
+        self._next_thread += 1
+        delay = self._random.choice(THREAD_SECONDS)
+        self._threads[number] = self.call_later(delay, self._run_thread, number, future, work)
 
-    def _run_thread(self, thread: asyncio.TimerHandle, future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
-        self._threads.discard(thread)
+    def _run_thread(self, number: int, future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
+        self._threads.pop(number, None)
         try:
             result = work()
         except Busy:

@@ -18,9 +18,10 @@ from cdc.simulate.oracle import Violation
 from cdc.simulate.process import Process, after_a_kill, after_a_power_cut, broken
 from cdc.simulate.server import Relation, Row, Server, Transaction
 from cdc.simulate.surroundings import Surroundings
+from cdc.simulate.troubled import Troubled
 from shapes.errors import ShapeError
 from storage.errors import SharedDiskFault
-from storage.faulty_disk import FaultyDisk, Odds
+from storage.faulty_disk import FaultyDisk
 from storage.memory_disk import MemoryDisk
 
 HEALING_SECONDS: Final = 600.0
@@ -41,8 +42,7 @@ class World:
     def __post_init__(self) -> None:
         random = self.random
         memory = MemoryDisk()
-        odds = Odds(random, change_fails=0.05, sync_fails=0.05, calls_max=4)
-        disk = FaultyDisk(memory, odds)
+        disk = FaultyDisk(memory, Troubled(random))
         disk.healthy = True
         server = Server(random, relations())
         self.around = Surroundings(random, server, memory, disk, random.choice((1, 2, 5, 1000)))
@@ -54,16 +54,31 @@ class World:
         self.checks = Checks(self.around)
         self._violation: Violation | None = None
         self._cut_is_power = False
+        self.is_healing = False
         self.process = Process(self.around)
 
     async def run(self, steps: int) -> None:
         """Live through it; raises the first `Violation`."""
+        await self._begin()
         names, weights = list(DEEDS), [weight for weight, _ in DEEDS.values()]
         for _ in range(steps):
             deed = self.random.choices(names, weights)[0]
             await self._do(deed)
             await self._look()
         await self._heal()
+
+    async def _begin(self) -> None:
+        """Mostly there are rows, and a few shapes, before anything goes wrong."""
+        self.around.stalls = self.random.choice((0.0, 0.0, 0.02, 0.1))
+        if self.random.random() < 0.2:
+            return
+        await self._do("storm")
+        for transaction in self.around.server.waiting():
+            self.around.server.show(transaction)
+        await asyncio.sleep(1.0)
+        for _ in range(self.random.randrange(1, SHAPES_MAX)):
+            await self._do("add")
+        await asyncio.sleep(2.0)
 
     async def _do(self, name: str) -> None:
         self.trace.append(f"{asyncio.get_running_loop().time():.4f} {name}")
@@ -92,31 +107,42 @@ class World:
         self.process = Process(around)
 
     async def _heal(self) -> None:
-        around, server = self.around, self.around.server
-        around.refusals = around.lost_snapshots = 0.0
-        around.disk.healthy = True
+        """Nothing fails any more; all comes to rest, and again after a last wave of transactions."""
+        around = self.around
+        self.is_healing = True
+        around.refusals = around.lost_snapshots = around.stalls = 0.0
         around.memory.crash_at_operation = None
+        await self._finish_transactions()
+        await self._come_to_rest()
+        for name in ("write", "huge", "write"):
+            await self._do(name)
+        await self._finish_transactions()
+        await self._come_to_rest()
+        self.checks.look_at_copy()
+        await self.process.stop()
+        if self.process.failure is not None:
+            raise broken(self.process.failure)
+
+    async def _finish_transactions(self) -> None:
+        server = self.around.server
         for transaction in list(server.active.values()):
-            if not transaction.commit_lsn:
+            if not transaction.commit_lsn and transaction.changes:
                 server.commit(transaction)
-            server.show(transaction)
-        around.disk.healthy = True
-        around.server_news.set()
-        end = asyncio.get_running_loop().time() + HEALING_SECONDS
-        waits = "the process has not started"
+            (server.show if transaction.commit_lsn else server.abort)(transaction)
+        self.around.server_news.set()
+
+    async def _come_to_rest(self) -> None:
         self.trace.append("-- healing")
-        while asyncio.get_running_loop().time() < end:
+        loop = asyncio.get_running_loop()
+        waits, end = "the process has not started", loop.time() + HEALING_SECONDS
+        while loop.time() < end:
+            self.around.disk.healthy = True
             await asyncio.sleep(0.25)
             await self._look()
-            around.disk.healthy = True
             app = self.process.app
             if app is not None and app.house.is_streaming:
                 waits = self.checks.is_quiet(app)
                 if not waits:
-                    self.checks.look_at_copy()
-                    await self.process.stop()
-                    if self.process.failure is not None:
-                        raise broken(self.process.failure)
                     return
         raise Violation(f"everything is healed, and it does not come to rest: {waits}")
 
@@ -129,7 +155,7 @@ class World:
     def _confirmed(self, lsn: int) -> None:
         server = self.around.server
         server.confirmed = max(server.confirmed or 0, lsn)
-        if self.random.random() < 0.02:
+        if self.random.random() < 0.01 and not self.is_healing:
             self.around.memory.cut_power()  # killed right after the acknowledgement
             self._cut_is_power = self.random.random() < 0.7
 
@@ -252,14 +278,20 @@ class World:
         self.around.break_connection()
 
     async def fail(self) -> None:
-        """The disk begins to fail, or stops failing."""
+        """The disk begins to fail, in all of it or in some of its files, or stops failing."""
         self.around.disk.healthy = not self.around.disk.healthy
+        self.around.disk.plan = Troubled(self.random)
 
     async def crash(self) -> None:
         """The process is killed, or the power is cut, at one of the next changes of the disk."""
         memory = self.around.memory
         memory.crash_at_operation = memory.operations + self.random.choice((1, 2, 3, 5, 8, 20))
         memory.crash_after = self.random.random() < 0.5
+        self._cut_is_power = self.random.random() < 0.6
+
+    async def cut(self) -> None:
+        """The process ends now, whatever it does."""
+        self.around.memory.cut_power()
         self._cut_is_power = self.random.random() < 0.6
 
     async def restart(self) -> None:
@@ -327,7 +359,8 @@ DEEDS: Final = {
     "remove": (3, World.remove),
     "disconnect": (4, World.disconnect),
     "fail": (3, World.fail),
-    "crash": (4, World.crash),
+    "crash": (3, World.crash),
+    "cut": (2, World.cut),
     "restart": (1, World.restart),
 }
 """What can happen, and how often."""

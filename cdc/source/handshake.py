@@ -80,6 +80,8 @@ class Settings:
     """The slot ends with the connection: nothing is left behind, and nothing is kept either."""
     adopt: bool = False
     """Take over a slot that exists, though nothing of ours says that we made it."""
+    before_slot: Callable[[], None] = lambda: None
+    """Called when there is no slot and ours is about to be made: a crash behind it must not leave that to nobody."""
     heartbeat_seconds: float | None = None
     patience_seconds: float | None = None
     """Give up when the server could not be reached for so long; None: never."""
@@ -202,6 +204,7 @@ async def _start(
             hint="Who dropped it? Run `shapelog recover --resnapshot`: publication and slot are made anew.",
         )
     if isinstance(verdict, Fresh) and verdict.slot is None:
+        await asyncio.to_thread(settings.before_slot)
         claim.made_slot = True
         try:
             start = await create_slot(

@@ -9,7 +9,8 @@ server had nothing to say for a while: a walsender that waits for a processor is
 
 Invariants:
     a batch that had to wait for its first byte while live is not gathered any further
-    no batch is gathered for longer than BATCH_SECONDS, nor beyond BATCH_BYTES and what one read brings
+    no batch is gathered for longer than BATCH_SECONDS while the consumer has none, nor beyond BATCH_BYTES and what one
+        read brings
 """
 
 from cdc.source.limits import (
@@ -44,11 +45,15 @@ class Pace:
         self.begin(now)
         self._at_once = not self.in_backlog
 
-    def goes_on(self, now: float, size: int, total: int) -> bool:
-        """Whether to pause and read on, after a read of `size` bytes that makes the batch `total`."""
+    def goes_on(self, now: float, size: int, total: int, *, is_awaited: bool = True) -> bool:
+        """Whether to pause and read on, after a read of `size` bytes that makes the batch `total`.
+
+        While others wait to be taken nobody waits for this one, and a few large batches are better than many small ones:
+        a consumer that keeps the interpreter busy lets a read happen every 10 ms only.
+        """
         if total >= BACKLOG_BYTES_MIN:
             self.in_backlog = True
-        if self._at_once or total >= BATCH_BYTES or now >= self._deadline:
+        if self._at_once or total >= BATCH_BYTES or (is_awaited and now >= self._deadline):
             return False
         if size >= BACKLOG_READ_BYTES_MIN:
             self._quiet_since = now

@@ -130,7 +130,7 @@ class StreamReader:
         self._pace.begin(time.monotonic())
         while True:
             size = source.receive()
-            while self._pace.goes_on(time.monotonic(), size, source.size):
+            while self._pace.goes_on(time.monotonic(), size, source.size, is_awaited=not self._ready):
                 if size < source.piece:
                     time.sleep(BACKLOG_NAP_SECONDS)
                 size = source.receive()

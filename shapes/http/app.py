@@ -21,6 +21,7 @@ from shapes.http.definitions import Defined
 from shapes.http.encoding import up_to_date
 from shapes.http.envelope import SHAPE_PATH, TRANSPORT
 from shapes.http.limits import URL_BYTES_MAX
+from shapes.http.metrics import HttpMetric
 from shapes.http.pages import Page
 from shapes.http.params import ShapeQuery, parse_request, read_body, read_query
 from shapes.http.problems import (
@@ -80,6 +81,22 @@ class ShapeApp:
     def routes(self) -> list[Route]:
         """For the program's router."""
         return [Route(SHAPE_PATH, self)]
+
+    def admits(self, scope: Scope) -> bool:
+        """Whether a request brings a valid token, and so needs no secret; which shape it is for is looked at later."""
+        return self._tokens is not None and self._tokens.admits(scope)
+
+    def numbers(self) -> dict[HttpMetric, int]:
+        """What is counted, as it is now."""
+        return {
+            HttpMetric.INITIAL_REQUESTS: self.admission.present["initial"],
+            HttpMetric.FOLLOWING_REQUESTS: self.admission.present["existing"],
+            HttpMetric.HELD_REQUESTS: self.serving.wakes.count,
+            HttpMetric.REFUSED_REQUESTS: self.admission.refused,
+            HttpMetric.ENCODED_PAGES: self.serving.pages.made,
+            HttpMetric.KEPT_BYTES: self.serving.pages.kept_bytes,
+            HttpMetric.SENDING_BYTES: self.outflow.bytes,
+        }
 
     def stop(self) -> None:
         """Answer all who are held, and hold nobody from now on."""

@@ -10,6 +10,7 @@ Invariants:
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 import orjson
@@ -17,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shapes.http.encoding_by_hand import encode_by_hand
-from shapes.http.json_text import Text, escaped, joined, json_text, members, quoted, spans_of
+from shapes.http.json_text import NOTHING, Text, constant, escaped, joined, json_text, members, quoted, spans_of
 from shapes.http.limits import ROWS_BY_HAND_MAX
 from shapes.http.row_format import XID, Neighbours, RowFormat, Style
 from storage.columns import Bitmaps
 from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, Flags, Kind, Unsigned, column
 
+_LAST: Final = ',"last":true'
 _INSERT, _UPDATE, _DELETE = map(int, (Kind.INSERT, Kind.UPDATE, Kind.DELETE))
 
 
@@ -141,7 +143,7 @@ class _Rows:
             told & _differs(values, self._new[name]) for name, values in zip(self._form.columns, before, strict=True)
         ]
         texts = members(self._form.columns, [escaped(values) for values in before], changed)
-        return pc.if_else(pa.array(told), joined([',"old_value":{', texts, "}"]), "")
+        return pc.if_else(pa.array(told), joined([',"old_value":{', texts, "}"]), NOTHING)
 
     def _headers(self, keys: pa.Array, *, ends_whole: bool) -> Iterator[Text]:
         """From behind the value to behind the last header."""
@@ -161,7 +163,7 @@ class _Rows:
         yield '","op_position":'
         yield pc.cast(self._rows.column(OP), pa.string())
         last = np.append(self._tx[1:] != self._tx[:-1], ends_whole)
-        yield ',"last":true' if last.all() else pc.if_else(pa.array(last), ',"last":true', "")
+        yield _LAST if last.all() else pc.if_else(pa.array(last), constant(_LAST), NOTHING)
         if (changed := self._key_changes(keys)) is not None:
             yield changed
 
@@ -179,7 +181,7 @@ class _Rows:
         to = np.append(first, False)
         following = keys.take(pa.array(np.minimum(np.arange(self._count) + 1, self._count - 1)))
         preceding = keys.take(pa.array(np.maximum(np.arange(self._count) - 1, 0)))
-        changed = pc.if_else(pa.array(to), joined([',"key_change_to":"', following, '"']), "")
+        changed = pc.if_else(pa.array(to), joined([',"key_change_to":"', following, '"']), NOTHING)
         from_ = pa.array(np.insert(first, 0, False))
         return pc.if_else(from_, joined([',"key_change_from":"', preceding, '"']), changed)
 

@@ -1,4 +1,4 @@
-"""Around all routes: one spelling for each path, and the headers that every answer has.
+"""Around all routes: one spelling for the shapes' path, and the headers that every answer has.
 
 Invariants:
     whoever decides by a path, inside of this, meets the one spelling: no other leads past a check
@@ -19,6 +19,7 @@ SHAPE_PATH: Final = "/v1/shape"
 TRANSPORT: Final = "shapelog.transport"
 """In a request's scope: its connection, for whoever must cut it off."""
 
+_OF_ALL_ORIGINS: Final = frozenset({"/", "/v1/health", SHAPE_PATH})
 _SLASHES: Final = re.compile(r"/{2,}")
 _SERVER: Final = f"shapelog/{importlib.metadata.version('shapelog')}"
 
@@ -39,11 +40,13 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         path = canonical(scope["path"])
+        path = path if path == SHAPE_PATH else scope["path"]
         # Uvicorn's `send` is a method of the request's cycle; nothing else leads to the connection.
         transport = getattr(getattr(send, "__self__", None), "transport", None)
         scope = {**scope, "path": path, "raw_path": path.encode(), TRANSPORT: transport}
         origin = Headers(scope=scope).get("origin")
-        common = cors_headers(origin, of_shape=path == SHAPE_PATH)
+        # What is for operators only is nobody's from another origin: a page in a browser could read it at localhost.
+        common = cors_headers(origin, of_shape=path == SHAPE_PATH) if path in _OF_ALL_ORIGINS else []
         common += [("electric-server", _SERVER), ("x-request-id", uuid4().hex)]
         raw = [(name.encode(), value.encode("latin-1")) for name, value in common]
 

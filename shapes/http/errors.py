@@ -3,14 +3,18 @@
 from shapes.errors import ShapeError
 
 
-class TokenKeysUnreadable(ShapeError):
+class HttpError(ShapeError):
+    """The root of these."""
+
+
+class TokenKeysUnreadable(HttpError):
     """The file of keys that tokens are checked with has none that we can use."""
 
     code = "token_keys_unreadable"
     hint = "Give a JWKS file (RFC 7517) with keys for EdDSA or RS256, each with a `kid`."
 
 
-class TokenSecretShort(ShapeError):
+class TokenSecretShort(HttpError):
     """The secret that tokens are signed with can be guessed."""
 
     code = "token_secret_short"

@@ -45,8 +45,8 @@ DEFINITIONS_KEPT: Final = 10_000
 DEFINITION_BYTES_KEPT_MAX: Final = 8 * 1024
 """A request with more text than this in its definition is read anew each time, which bounds what is remembered."""
 
-URL_BYTES_MAX: Final = 64 * 1024
-"""Path and query: longer ones do not pass common proxies, and a where clause that needs more can be a POST body."""
+URL_BYTES_MAX: Final = 60 * 1024
+"""Path and query: far more than common proxies let through, and less than clients refuse to send."""
 
 PARAMETERS_MAX: Final = 1_100
 """Parameters of a request: a thousand for a where clause, and the others."""
@@ -84,7 +84,7 @@ ENCODED_BYTES_MAX: Final = 256 * 1024 * 1024
 ENCODERS: Final = 2
 """Threads that read and encode: Arrow works outside the interpreter's lock, and the event loop goes on."""
 
-ROWS_BY_HAND_MAX: Final = 12
+ROWS_BY_HAND_MAX: Final = 48
 """Up to so many rows are encoded one by one: below, calling columns' functions costs more than it saves."""
 
 SUBSET_ROWS_MAX: Final = 100_000

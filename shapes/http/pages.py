@@ -57,6 +57,11 @@ class Pages:
         self._flights: dict[Hashable, asyncio.Future[Page]] = {}
         self._threads = ThreadPoolExecutor(ENCODERS, thread_name_prefix="encoder")
 
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept."""
+        return self._kept.bytes
+
     def close(self) -> None:
         """Let go of the threads; what they are at ends by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -141,9 +141,7 @@ def _end_of(record: ProgressRecord) -> LogOffset:
     return LogOffset(max(0, record.lsn - 1), OP_INFINITE)
 
 
-def _why_wait(
-    table: TableCut, catalog: CatalogState, listed: Shape | None, loads: Mapping[int, Loaded]
-) -> str | None:
+def _why_wait(table: TableCut, catalog: CatalogState, listed: Shape | None, loads: Mapping[int, Loaded]) -> str | None:
     """Why a table of the last cut keeps the lake from going on without it; None if it may go."""
     if listed is not None:
         return "its shape begins above G" if listed.log in loads else "its rows are not loaded yet"
@@ -153,9 +151,7 @@ def _why_wait(
     return f"its shape ended ({shape.reason}), and its successor is not ready" if shape.reason else "it is not ready"
 
 
-def _cut(
-    last: Cut | None, record: ProgressRecord, ready: Mapping[str, Shape], loads: Mapping[int, Loaded]
-) -> Cut:
+def _cut(last: Cut | None, record: ProgressRecord, ready: Mapping[str, Shape], loads: Mapping[int, Loaded]) -> Cut:
     upto = _end_of(record)
     tables = []
     for name, shape in sorted(ready.items()):
@@ -163,8 +159,6 @@ def _cut(
         begins = before is None or before.log != shape.log
         load = loads[shape.log]
         after = load.floor if begins or before is None else before.upto
-        tables.append(
-            TableCut(name, shape.log, shape.handle, load.generation, after, upto, begins, shape.definition)
-        )
+        tables.append(TableCut(name, shape.log, shape.handle, load.generation, after, upto, begins, shape.definition))
     number = 1 if last is None else last.number + 1
     return Cut(number, record.incarnation, record.lsn, record.catalog_version, record.commit_time, tuple(tables))

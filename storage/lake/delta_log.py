@@ -38,8 +38,8 @@ class Committed:
     """Where a cut stands in a table's log."""
 
     version: int
-    is_ours: bool
-    """False: somebody else had done it, so the files that this writer made are nobody's."""
+    facts: dict[str, Any]
+    """What its writer said of it."""
 
 
 class DeltaLog:
@@ -60,11 +60,6 @@ class DeltaLog:
             return None
         return self._handle
 
-    def cut(self) -> int:
-        """The last cut that the table has; 0 without any."""
-        handle = self.open()
-        return 0 if handle is None else handle.transaction_version(_APPLICATION) or 0
-
     def files(self) -> list[str]:
         """The names of the table's files."""
         handle = self.open()
@@ -76,54 +71,60 @@ class DeltaLog:
         return None if handle is None else pa.schema(handle.schema().to_arrow())
 
     def create(self, schema: pa.Schema) -> None:
-        """Make the table, or add the columns that it does not have."""
-        handle = self.open()
-        if handle is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+        """Make the table, or add the columns that it does not have; a twin may do so at the same time."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        failure: DeltaError | None = None
+        for _ in range(COMMIT_ATTEMPTS_MAX):
+            handle, columns = self.open(), Schema.from_arrow(schema)
+            known = set() if handle is None else {field.name for field in handle.schema().fields}
+            missing = [field for field in columns.fields if field.name not in known]
+            if handle is not None and not missing:
+                self._sync()
+                return
             try:
-                DeltaTable.create(self.folder, Schema.from_arrow(schema), mode="error", configuration=_SETTINGS)
-            except DeltaError:
-                self._handle = None
-                if self.open() is None:
-                    raise
-        else:
-            known = {field.name for field in handle.schema().fields}
-            missing = [field for field in Schema.from_arrow(schema).fields if field.name not in known]
-            if missing:
-                handle.alter.add_columns(missing)
-        self._handle = None
-        self._sync()
+                if handle is None:
+                    DeltaTable.create(self.folder, columns, mode="error", configuration=_SETTINGS)
+                else:
+                    handle.alter.add_columns(missing)
+            except DeltaError as error:
+                failure = error
+            self._handle = None
+        raise CommitUnknown("the table's columns could not be set", folder=str(self.folder)) from failure
 
-    def commit(self, cut: int, schema: pa.Schema, new: Sequence[NewFile], gone: Sequence[str]) -> Committed:
-        """Let the table be what it is after a cut. Raises `LaggingWriter` if it is further already."""
+    def adopted(self, cut: int) -> Committed | None:
+        """A cut that the table has already; None if it does not. Raises `LaggingWriter` if it is further."""
+        handle = self.open()
+        done = 0 if handle is None else handle.transaction_version(_APPLICATION) or 0
+        if done > cut:
+            raise LaggingWriter(f"the table is at cut {done}, and this writer at {cut}", folder=str(self.folder))
+        if handle is None or done < cut:
+            return None
+        for entry in handle.history(CHECKPOINT_COMMITS):
+            if entry.get("cut") == cut:
+                self._sync()
+                return Committed(int(entry["version"]), entry)
+        raise CommitUnknown(f"cut {cut} is in the table, and not in its history", folder=str(self.folder))
+
+    def commit(
+        self, cut: int, schema: pa.Schema, new: Sequence[NewFile], gone: Sequence[str], facts: dict[str, Any]
+    ) -> Committed:
+        """Let the table be what it is after a cut, or see that it is."""
         for name in (file.name for file in new):
             if not (self.folder / name).exists():
                 raise LakeDamage("a file is gone before it was committed", file=name, folder=str(self.folder))
         failure: Exception | None = None
         for _ in range(COMMIT_ATTEMPTS_MAX):
-            handle = self.open()
-            assert handle is not None, "the table was created"
-            done = handle.transaction_version(_APPLICATION) or 0
-            if done > cut:
-                raise LaggingWriter(f"the table is at cut {done}, and this writer at {cut}", folder=str(self.folder))
-            if done == cut:
-                self._sync()
-                return Committed(self.version_of(cut), self._has(new))
+            if (committed := self.adopted(cut)) is not None:
+                return committed
+            assert self._handle is not None, "the table was created"
             try:
-                self._write(handle, cut, schema, new, gone)
+                self._write(self._handle, schema, new, gone, {**facts, "cut": cut})
             except (DeltaError, OSError) as error:
                 failure = error
             self._handle = None  # what it says of itself after a commit is of no use
+        if (committed := self.adopted(cut)) is not None:
+            return committed
         raise CommitUnknown(f"cut {cut} is not in the table after {COMMIT_ATTEMPTS_MAX} attempts") from failure
-
-    def version_of(self, cut: int) -> int:
-        """The version of the log that holds the last cut."""
-        handle = self.open()
-        assert handle is not None, "the table was created"
-        for entry in handle.history(CHECKPOINT_COMMITS):
-            if entry.get("cut") == cut:
-                return int(entry["version"])
-        raise CommitUnknown(f"cut {cut} is in the table, and not in its history", folder=str(self.folder))
 
     def checkpoint(self, version: int) -> None:
         """From time to time, a summary, so that readers need not read all commits."""
@@ -135,7 +136,12 @@ class DeltaLog:
                 sync_file(path)
 
     def _write(
-        self, handle: DeltaTable, cut: int, schema: pa.Schema, new: Sequence[NewFile], gone: Sequence[str]
+        self,
+        handle: DeltaTable,
+        schema: pa.Schema,
+        new: Sequence[NewFile],
+        gone: Sequence[str],
+        facts: dict[str, Any],
     ) -> None:
         now = int(time.time() * 1000)
         actions: list[Any] = [RemoveAction(name, True, now, partition_values={}) for name in gone]
@@ -147,14 +153,12 @@ class DeltaLog:
             "append",
             Schema.from_arrow(schema),
             commit_properties=CommitProperties(
-                custom_metadata={"cut": cut}, max_commit_retries=0, app_transactions=[Transaction(_APPLICATION, cut)]
+                custom_metadata=facts,
+                max_commit_retries=0,
+                app_transactions=[Transaction(_APPLICATION, facts["cut"])],
             ),
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
         )
-
-    def _has(self, new: Sequence[NewFile]) -> bool:
-        names = {file.name for file in new}
-        return bool(names) and names <= set(self.files())
 
     def _sync(self) -> None:
         """The newest commit, and its name; those before it were synced before."""
@@ -162,3 +166,8 @@ class DeltaLog:
         commits = sorted(log.glob("*.json"))
         for path in [*commits[-2:], log, self.folder]:
             sync_file(path)
+
+
+def files_at(folder: Path, version: int) -> list[str]:
+    """The names of a table's files as of a version of its log."""
+    return sorted(uri.rpartition("/")[2] for uri in DeltaTable(folder, version=version).file_uris())

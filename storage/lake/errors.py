@@ -85,3 +85,10 @@ class TaskFailed(LakeError):
 
     code = "lake_task_failed"
     hint = "The message says why; nothing was published, and the next attempt does the same work."
+
+
+class LakeWaits(LakeError):
+    """The lake cannot go on yet: it waits for a table."""
+
+    code = "lake_waits"
+    hint = "Run it again when that table is ready, or `shapelog shapes remove` it."

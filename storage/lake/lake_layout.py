@@ -78,6 +78,11 @@ def changes_name(after: LogOffset, upto: LogOffset, unique: str) -> str:
     return f"{_hex(after)}-{_hex(upto)}-{unique}.parquet"
 
 
+def changes_after(name: str, other: str) -> str:
+    """The name of a file of changes that has all of another file's rows too, which come before its own."""
+    return other.partition("-")[0] + "-" + name.partition("-")[2]
+
+
 def state_name(cut: int, unique: str) -> str:
     """A file of a state, written for a cut."""
     return f"{cut:012d}-{unique}.parquet"

@@ -13,12 +13,9 @@ STATE_FILE_BYTES: Final = 64 * MIB
 CHANGES_FILE_BYTES: Final = 32 * MIB
 """The wire size of a log that one task turns into a file of changes: a fraction of what an executor has."""
 
-CHANGES_SMALL_FILES_MAX: Final = 16
-"""So many small files of changes at the end of a table are written as one with the next cut: a day of small batches
-leaves tens of files, and each row is rewritten a few times only."""
-
-CHANGES_SMALL_ROWS: Final = 100_000
-"""A file of changes with at least so many rows is not merged any more."""
+CHANGES_TIERS_BYTES: Final = ((32 * MIB, 48), (1 * MIB, 16))
+"""So many files of changes at the end of a table, each below this size, are written as one with the next cut: a day of
+small batches leaves tens of files, and a row is rewritten a few times only."""
 
 INLINE_REWRITES_MAX: Final = 4
 """State files that the task which read the log rewrites itself; above, they are divided among all executors."""

@@ -15,8 +15,10 @@ Invariants:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -105,7 +107,7 @@ def _rows(columns: Columns, lives: Groups, last: Integers, kinds: Integers) -> l
     schema = row_schema(columns.names)
     if not count:
         return [pa.RecordBatch.from_pylist([], schema)]
-    numbers = {TX: columns.tx[last], OP: columns.op[last], KIND: kinds.astype(np.uint8)}
+    numbers: dict[str, npt.NDArray[Any]] = {TX: columns.tx[last], OP: columns.op[last], KIND: kinds.astype(np.uint8)}
     return assemble(schema, numbers, picked)
 
 

@@ -4,8 +4,9 @@ Whoever has all of a base on the disk first records it; later cuts begin at the 
 wrote is nobody's. A run of chunks is a sorted file; if runs overlap, their keys are divided into ranges once more.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -20,12 +21,11 @@ from storage.lake.cuts import Loaded
 from storage.lake.delta_log import DeltaLog
 from storage.lake.errors import LakeDamage
 from storage.lake.lake_layout import DELTA, LOADS, SIDES, STAGING, generation_folder, numbered_path, side_folder
-from storage.lake.limits import CHANGES_FILE_BYTES, STATE_FILE_ROWS
+from storage.lake.limits import STATE_FILE_BYTES, STATE_FILE_ROWS
 from storage.lake.parquet_files import NewFile
 from storage.lake.records import create_once, read_record, record_numbers
 from storage.lake.table_schema import TableSchema
 from storage.lake.tasks import SAMPLE_ROWS, Done, LoadChunks, SortRange, TableWork, Work
-from storage.limits import MIB
 from storage.offset import LogOffset
 
 FORMAT: Final = 1
@@ -93,7 +93,7 @@ def load(lake: Disk, root: Path, data: str, shape: Shape, base: Base, run: Runne
     for side in SIDES:
         (root / side_folder(shape.name, generation, side)).mkdir(parents=True, exist_ok=True)
     table = TableWork(data, str(folder), str(root / STAGING / "loads"), shape.name, shape.log, 0, schema)
-    done = _runs(table, base, reader_chunk_bytes(base), run) if schema.has_state else []
+    done = run([LoadChunks(table, base.number, *span) for span in _spans(base)]) if schema.has_state else []
     files = [file for one in done for file in one.state]
     if _overlap(files):
         files = _sorted(table, done, files, run)
@@ -105,20 +105,20 @@ def load(lake: Disk, root: Path, data: str, shape: Shape, base: Base, run: Runne
     return read_load(lake, shape.log) or made
 
 
-def reader_chunk_bytes(base: Base) -> int:
-    """About how large a chunk of the base is."""
-    return max(1, base.wire_end // max(1, len(base.chunks))) if base.chunks else MIB
-
-
-def _runs(table: TableWork, base: Base, chunk_bytes: int, run: Runner) -> list[Done]:
-    count, step = len(base.chunks), max(1, CHANGES_FILE_BYTES // chunk_bytes)
-    return run([LoadChunks(table, base.number, first, min(first + step, count)) for first in range(0, count, step)])
+def _spans(base: Base) -> Iterator[tuple[int, int]]:
+    """Chunks in runs of about the size of a file."""
+    start = rows = size = 0
+    for number, ref in enumerate(base.chunks):
+        rows, size = rows + ref.header.rows, size + ref.end - ref.position
+        if rows >= STATE_FILE_ROWS or size >= STATE_FILE_BYTES or number + 1 == len(base.chunks):
+            yield start, number + 1
+            start, rows, size = number + 1, 0, 0
 
 
 def _overlap(files: Sequence[NewFile]) -> bool:
     """Whether a key may be in two files."""
     bounds = sorted((file.low, file.high) for file in files)
-    return any(before[1] >= after[0] for before, after in zip(bounds, bounds[1:], strict=False))  # type: ignore[operator]  # keys of one table are of one type
+    return any(before[1] >= after[0] for before, after in pairwise(bounds))  # type: ignore[operator]  # keys of one table are of one type
 
 
 def _sorted(table: TableWork, done: Sequence[Done], runs: Sequence[NewFile], run: Runner) -> list[NewFile]:
@@ -127,7 +127,7 @@ def _sorted(table: TableWork, done: Sequence[Done], runs: Sequence[NewFile], run
     every = STATE_FILE_ROWS // SAMPLE_ROWS
     bounds = [None, *dict.fromkeys(keys.to_pylist()[every::every]), None]
     work = []
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in pairwise(bounds):
         names = tuple(
             file.name
             for file in runs

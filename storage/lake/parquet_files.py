@@ -35,7 +35,7 @@ class NewFile:
 
 
 class FileWriter:
-    """One file on its way; `finish` returns once it is on the disk, and `discard` leaves nothing."""
+    """One file on its way; `finish` returns once it is on the disk."""
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema, facts: dict[str, Any] | None = None) -> None:
         self._path = folder / name
@@ -54,14 +54,14 @@ class FileWriter:
         sync_file(self._path)
         return NewFile(self._path.name, self.rows, self._path.stat().st_size, low, high)
 
-    def discard(self) -> None:
-        """Leave no file behind."""
-        self._writer.close()
-        self._path.unlink()
-
 
 def write_file(
-    folder: Path, name: str, rows: Iterable[pa.Table], schema: pa.Schema, low: Key | None = None, high: Key | None = None
+    folder: Path,
+    name: str,
+    rows: Iterable[pa.Table],
+    schema: pa.Schema,
+    low: Key | None = None,
+    high: Key | None = None,
 ) -> NewFile:
     """A whole file, with its least key in the footer if it has one."""
     writer = FileWriter(folder, name, schema, None if low is None else {"low": low, "high": high})

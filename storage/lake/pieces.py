@@ -16,7 +16,9 @@ Range = tuple[LogOffset, LogOffset]
 """Rows above the first and up to the second."""
 
 
-def pieces(disk: Disk, log: int, after: LogOffset, upto: LogOffset, wire_bytes: int = CHANGES_FILE_BYTES) -> list[Range]:
+def pieces(
+    disk: Disk, log: int, after: LogOffset, upto: LogOffset, wire_bytes: int = CHANGES_FILE_BYTES
+) -> list[Range]:
     """The range as pieces, in order. What cannot be seen in headers (the journal) belongs to the last one."""
     bounds = [after, *_bounds(disk, log, after, upto, wire_bytes), upto]
     return [(start, stop) for start, stop in pairwise(bounds) if start < stop]

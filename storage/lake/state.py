@@ -128,9 +128,7 @@ def divided(rows: pa.Table, *, rows_max: int = STATE_FILE_ROWS, bytes_max: int =
     count = max(len(rows) / rows_max, rows.nbytes / bytes_max)
     pieces = 1 if count <= 2 else min(len(rows), round(count))
     bounds = np.linspace(0, len(rows), pieces + 1).astype(np.int64).tolist()
-    return [
-        rows.slice(start, stop - start) for start, stop in pairwise(bounds) if stop > start
-    ]
+    return [rows.slice(start, stop - start) for start, stop in pairwise(bounds) if stop > start]
 
 
 def low_of(schema: TableSchema, rows: pa.Table) -> Key:
@@ -168,7 +166,8 @@ def _check(typed: Typed, match: npt.NDArray[np.int64], lives: Lives) -> None:
 def _ranks(lows: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
     """For each key the last of the bounds that is at or below it, -1 if none is."""
     if pa.types.is_integer(keys.type):
-        return np.searchsorted(lows.to_numpy(), keys.to_numpy(), side="right").astype(np.int64) - 1
+        found: npt.NDArray[np.int64] = np.searchsorted(lows.to_numpy(), keys.to_numpy(), side="right").astype(np.int64)
+        return found - 1
     both = pa.concat_arrays([lows, keys])
     order = pc.sort_indices(both).to_numpy(zero_copy_only=False)  # stable, so a bound comes before its equals
     counted = np.cumsum(order < len(lows)) - 1

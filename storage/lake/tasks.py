@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +25,7 @@ from storage.folder_reader import FolderReader
 from storage.lake.changes import Typed, refetch_row
 from storage.lake.errors import LakeDamage, LogGap
 from storage.lake.keys import keys_of_state
-from storage.lake.lake_layout import changes_name, state_name
+from storage.lake.lake_layout import changes_after, changes_name, state_name
 from storage.lake.limits import INLINE_REWRITES_MAX, STATE_FILE_ROWS
 from storage.lake.lives import Lives, fold_lives
 from storage.lake.parquet_files import FileWriter, NewFile, read_rows, sync_file, write_file
@@ -138,18 +138,22 @@ def reader_of(data: str) -> FolderReader:
     return FolderReader(LocalDisk(data))
 
 
-def rows_of(reader: FolderReader, name: str, log: int, after: LogOffset, upto: LogOffset) -> Iterator[list[Any]]:
+def rows_of(
+    reader: FolderReader, name: str, log: int, after: LogOffset, upto: LogOffset, max_bytes: int = READ_BYTES_MAX
+) -> Iterator[list[pa.RecordBatch]]:
     """A log's rows above `after` and up to `upto`, some at a time; raises `LogGap` where they are gone."""
-    position = after if after < reader.upper(log) else upto  # it may end long before: it is quiet
+    position = after
     while position < upto:
         try:
-            result = reader.read(log, position, READ_BYTES_MAX)
+            if position >= reader.upper(log):
+                return  # the log ends long before: it is quiet
+            result = reader.read(log, position, max_bytes)
         except (Refetch, UnknownLog) as error:
             raise LogGap(f"table {name!r} needs rows that its log no longer has", after=position, upto=upto) from error
         batches = [part for batch in result.rows if (part := _up_to(batch, upto)).num_rows]
         if batches:
             yield batches
-        if result.at_end or result.next >= upto or not result.rows:
+        if result.at_end or not result.rows:
             return
         position = result.next
 
@@ -160,28 +164,21 @@ def _up_to(batch: pa.RecordBatch, upto: LogOffset) -> pa.RecordBatch:
 
 def _read_piece(work: ReadPiece) -> Done:
     table, schema = work.table, work.table.schema
-    done = Done()
-    folder = Path(table.folder, "changes")
-    writer = FileWriter(folder, changes_name(work.after, work.upto, _unique()), schema.changes)
+    done, writer = Done(), None
     lives: Lives | None = None
-    if work.refetched is not None:
-        writer.write(refetch_row(schema, work.refetched, 0))
     for batches in rows_of(reader_of(table.data), table.name, table.log, work.after, work.upto):
         typed = Typed(batches, schema)
-        if not done.rows:
-            for name in work.small:
-                writer.write(_as_changes(read_rows(folder / name), schema))
+        writer = writer or _begin_changes(work, done)
         writer.write(typed.as_changes())
         done.rows += typed.count
         done.quarantined += typed.quarantined_count
         if schema.has_state:
             lives = fold_lives([*([] if lives is None else lives.stored()), *batches], schema)
-    if not writer.rows:
-        writer.discard()
-        return done
-    done.changes = [writer.finish()]
-    done.changes_gone = list(work.small) if done.rows else []
-    sync_file(folder)
+    if writer is None and work.refetched is not None:
+        writer = _begin_changes(work, done)
+    if writer is not None:
+        done.changes = [writer.finish()]
+        sync_file(Path(table.folder, "changes"))
     if lives is None:
         return done
     parts = planned(work.files, lives.keys, is_emptied=lives.is_emptied)
@@ -192,6 +189,19 @@ def _read_piece(work: ReadPiece) -> Done:
         done.staged, done.is_emptied = _stage(table, lives), lives.is_emptied
         done.keys = [lives.between(part.low, part.high).keys[0].as_py() for part in parts if len(lives.keys)]
     return done
+
+
+def _begin_changes(work: ReadPiece, done: Done) -> FileWriter:
+    """A file of changes, with the rows of small files that it takes the place of."""
+    folder, schema = Path(work.table.folder, "changes"), work.table.schema
+    name = changes_name(work.after, work.upto, _unique())
+    writer = FileWriter(folder, changes_after(name, work.small[0]) if work.small else name, schema.changes)
+    for small in work.small:
+        writer.write(_as_changes(read_rows(folder / small), schema))
+    done.changes_gone = list(work.small)
+    if work.refetched is not None:
+        writer.write(refetch_row(schema, work.refetched, 0))
+    return writer
 
 
 def planned(files: Sequence[StateFile], keys: pa.Array, *, is_emptied: bool) -> list[Rewrite]:
@@ -239,14 +249,12 @@ def _staged(path: str) -> list[pa.RecordBatch]:
 
 
 def _merge_range(work: MergeRange) -> Done:
-    done, lives = Done(), None
+    done, schema = Done(), work.table.schema
+    rows: list[pa.RecordBatch] = []
     for path in work.staged:
-        part = fold_lives(_staged(path), work.table.schema)
-        part = part.between(work.rewrite.low, work.rewrite.high)
-        before = [] if lives is None else lives.stored()
-        lives = fold_lives([*before, *part.stored()], work.table.schema)
-    assert lives is not None, "there is always something staged"
-    _merge(work.table, work.rewrite, lives, done)
+        part = fold_lives(_staged(path), schema).between(work.rewrite.low, work.rewrite.high)
+        rows = fold_lives([*rows, *part.stored()], schema).stored()
+    _merge(work.table, work.rewrite, fold_lives(rows, schema), done)
     return done
 
 

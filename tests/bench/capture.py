@@ -1,7 +1,7 @@
 """How fast a backlog becomes durable logs, acknowledged, beside `pg_recvlogical` writing it to nowhere.
 
-The app is made ready with its shapes and stopped, and the load written. Then each in turn drains a copy of the slot,
-ours into a copy of the folder. Our clock runs from the start of the app to the confirmation, that of pg_recvlogical over
+The app is made ready with its shapes and stopped, and the load written. Then each in turn drains a copy of the
+slot, ours into a copy of the folder. Our clock runs from the start of the app to the confirmation, that of pg_recvlogical over
 its whole process. Shapes in thousands are put into the folder as the program would leave them, not born one by one.
 
 Where shapes are many, the rate is that of the stream: the clock starts when the first part of the load, which opens all

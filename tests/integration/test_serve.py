@@ -1,7 +1,6 @@
 """`shapelog serve` as a process: it captures, answers, stops in time, and loses nothing when it is killed."""
 
 import asyncio
-import os
 import random
 import re
 import signal
@@ -16,7 +15,7 @@ import pytest
 from cdc.telemetry.metrics import ProgramMetric
 from storage.metrics import Metric
 from tests.postgres import Database
-from tests.served import refused, serving, shapelog, start
+from tests.served import refused, serving, shapelog, start, tailing
 from tests.waiting import until
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, v text, part int)"
@@ -64,7 +63,7 @@ def test_what_was_killed_goes_on_and_loses_nothing(newest_database: Database, tm
     database, chance = newest_database, random.Random(7)
     database.execute(ITEMS, FILL)
     number = 1000
-    for life in range(8):
+    for life in range(5):
         with serving(database, tmp_path / "data") as served:
             served.active()
             if not life:
@@ -72,7 +71,8 @@ def test_what_was_killed_goes_on_and_loses_nothing(newest_database: Database, tm
             for _ in range(chance.randrange(1, 30)):
                 number += 1
                 with database.connect() as connection:
-                    connection.execute("INSERT INTO items VALUES (%s, repeat('x', %s), 3)", [number, chance.choice((9, 70_000))])
+                    size = chance.choice((9, 70_000))
+                    connection.execute("INSERT INTO items VALUES (%s, repeat('x', %s), 3)", [number, size])
                     connection.execute("UPDATE items SET part = part + 1 WHERE id %% 20 = %s", [number % 20])
             served.process.kill()
             served.process.wait()
@@ -87,8 +87,11 @@ def test_the_secret_is_asked_of_everybody(newest_database: Database, tmp_path: P
     with serving(newest_database, tmp_path / "data", "--secret", "s3crët") as served:
         assert httpx.get(f"{served.url}/v1/health").status_code in {200, 202}
         assert httpx.get(f"{served.url}/").status_code == 200
-        for path in ("/metrics", "/v1/admin/status", "/v1//health", "/v1/health/", "/v1/nothing", "/v1/%61dmin/status"):
+        guarded = ("/metrics", "/v1/admin/status", "/v1/%61dmin/status", "/v1//health", "/v1/health/", "/v1/nothing")
+        for path in guarded:
             assert httpx.get(served.url + path).status_code == 401, path
+        assert httpx.delete(f"{served.url}/v1/admin/shapes/items").status_code == 401
+        assert httpx.post(f"{served.url}/v1/admin/shapes", json={"table": "items"}).status_code == 401
         assert httpx.get(f"{served.url}/metrics?secret=wrong").status_code == 401
         assert httpx.get(f"{served.url}/metrics", params={"secret": "s3crët"}).status_code == 200
         denied = served.run("shapes", "list")
@@ -213,30 +216,25 @@ def test_every_field_at_fault_is_named(newest_database: Database, tmp_path: Path
     assert (silent.returncode, silent.stderr.startswith("shapelog: [server_silent]")) == (2, True)
 
 
-def test_status_says_who_holds_g(newest_database: Database, tmp_path: Path) -> None:
-    """A birth that has joined holds G: here one whose snapshot cannot see a commit that waits for a standby."""
+def test_status_tells_the_same_of_a_server_and_of_its_folder(newest_database: Database, tmp_path: Path) -> None:
     database = newest_database
     database.execute(ITEMS, FILL)
     with serving(database, tmp_path / "data") as served:
         served.active()
         served.add("items")
-        with database.connect() as writer:
-            writer.execute("BEGIN")
-            writer.execute("INSERT INTO items SELECT g, repeat('x', 1000), 1 FROM generate_series(1000, 9000) g")
-            status = served.status()
-            assert status["held_by"] is None
-            assert "nothing holds G" in status["explanation"]
-            writer.execute("COMMIT")
+        database.execute("INSERT INTO items SELECT g, repeat('x', 1000), 1 FROM generate_series(1000, 9000) g")
         served.caught_up()
-        shown = served.run("status")
-        assert shown.returncode == 0
-        assert "nothing holds G" in shown.stdout
+        shown, (running,) = served.run("status"), served.status()["shapes"]
+        assert (shown.returncode, "nothing holds G" in shown.stdout) == (0, True)
+        assert served.stop() == 0
     offline = shapelog("status", "--data-dir", tmp_path / "data", "--json", DATABASE_URL=database.conninfo())
     facts = orjson.loads(offline.stdout)
     assert facts["global_flushed_lsn"] is not None
     assert facts["slot"]["exists"]
     (shape,) = facts["shapes"]
-    assert (shape["name"], shape["rows"], shape["visible"]) == ("items", 200 + 8001, shape["durable"])
+    told = ("handle", "name", "table", "where", "state", "visible", "durable", "rows")
+    assert [shape[fact] for fact in told] == [running[fact] for fact in told]
+    assert (shape["rows"], shape["visible"]) == (200 + 8001, shape["durable"])
 
 
 @pytest.mark.parametrize("source", ["server", "folder"])
@@ -247,7 +245,7 @@ def test_tail_follows_a_shape_over_its_successor(newest_database: Database, tmp_
         served.active()
         served.add("items")
         where = ["--data-dir", str(tmp_path / "data")] if source == "folder" else ["--url", served.url]
-        with tailing("items", "--after", "-1", *where) as (lines, notes):
+        with tailing("items", "--after", "-1", *where) as (lines, notes):  # each grows as the process writes
             until(lambda: len(lines) == 1, "the base")
             database.execute("UPDATE items SET v = 'b c' WHERE id = 1")
             until(lambda: len(lines) == 2, f"the update: {lines}")
@@ -257,41 +255,6 @@ def test_tail_follows_a_shape_over_its_successor(newest_database: Database, tmp_
         assert lines[1].endswith('update id=1 v="b c"')
         assert lines[2].endswith('insert id=1 v="b c" part=2 more=5')
         assert any("begins anew" in note for note in notes)
-
-
-class Tail:
-    """Collects the lines of a tail."""
-
-
-def tailing(*arguments: str):  # noqa: ANN201 - a context manager of two lists
-    import contextlib
-    import subprocess
-    import threading
-
-    from tests.served import SHAPELOG
-
-    @contextlib.contextmanager
-    def run():
-        command = [*SHAPELOG, "tail", *arguments]
-        environment = os.environ | {"DATABASE_URL": ""}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-        lines: list[str] = []
-        notes: list[str] = []
-
-        def read(stream, into) -> None:
-            into.extend(())
-            for line in stream:
-                into.append(line.rstrip("\n"))
-
-        for stream, into in ((process.stdout, lines), (process.stderr, notes)):
-            threading.Thread(target=read, args=(stream, into), daemon=True).start()
-        with process:
-            try:
-                yield lines, notes
-            finally:
-                process.kill()
-
-    return run()
 
 
 def test_a_stop_beside_a_held_request_does_not_wait_for_it(newest_database: Database, tmp_path: Path) -> None:

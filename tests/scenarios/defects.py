@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -16,9 +15,10 @@ from shapes.capture import Capture
 from shapes.collector import Collector
 from shapes.endings import Endings
 from shapes.feeds import Plan
-from shapes.members import Held, Member
+from shapes.members import Member
 from shapes.streamed import Demand
 from storage.faulty_disk import FaultyDisk
+from storage.shape_log import ShapeLog
 
 Defect = Callable[[], AbstractContextManager[Any]]
 
@@ -91,15 +91,6 @@ def joining_holds_nothing() -> Defect:
     return patched(Collector, "join", wrong)
 
 
-def flushes_are_whole() -> Defect:
-    """A flush reports its last row, although the transaction goes on."""
-
-    def wrong(right: Any, collector: Collector, news: Any, now: float) -> Any:
-        return right(collector, [replace(one, aligned=max(one.aligned, one.last)) for one in news], now)
-
-    return patched(Collector, "flushed", wrong)
-
-
 def no_abandon() -> Defect:
     async def wrong(_right: Any, capture: Capture) -> None:
         collector = capture._house.collector
@@ -110,12 +101,14 @@ def no_abandon() -> Defect:
 
 
 def open_rows_stay_on_disk() -> Defect:
-    return lambda: mock.patch("storage.open_rows.remove_open_shares", lambda *_, **__: None)
+    return lambda: mock.patch("storage.open_rows.remove_open_shares", return_value=None)
 
 
 def truncates_of_the_snapshot() -> Defect:
     def wrong(right: Any, collector: Collector, *arguments: Any) -> None:
-        with mock.patch.object(collector, "_is_told", lambda _number, _fragment, ordinals: np.ones(len(ordinals), np.bool_)):
+        with mock.patch.object(
+            collector, "_is_told", lambda _number, _fragment, ordinals: np.ones(len(ordinals), np.bool_)
+        ):
             right(collector, *arguments)
 
     return patched(Collector, "_note_truncates", wrong)
@@ -140,17 +133,18 @@ DEFECTS: dict[str, Defect] = {
     "does not sync the catalog": unsynced("catalog"),
     "does not sync the journal": unsynced("journal"),
     "appends what the snapshot has (A7)": all_is_new(),
-    "is born from any snapshot (A6)": patched(Demand, "unseen", lambda _right, _demand, _snapshot: np.zeros(0, np.uint32)),
+    "is born from any snapshot (A6)": patched(
+        Demand, "unseen", lambda _right, _demand, _snapshot: np.zeros(0, np.uint32)
+    ),
     "lets go before the catalog knows (A11)": let_go_before_the_record(),
     "joins without holding G (A6)": joining_holds_nothing(),
-    "reports a flush of open rows (A5)": flushes_are_whole(),
+    "owes nobody a commit (A5)": lambda: mock.patch.object(ShapeLog, "owes_commit_block", property(lambda _: False)),
     "drops the commit that comes after its rows (A5)": patched(Collector, "_commit_opened", lambda *_: None),
     "keeps open rows over a connection (A3)": no_abandon(),
     "leaves open rows on the disk (A8)": open_rows_stay_on_disk(),
     "empties a base for a TRUNCATE that it has": truncates_of_the_snapshot(),
     "tells the tracker of a transaction's end only": huge_transactions_touch_their_end_only(),
     "confirms what was seen": g_is_whatever_was_seen(),
-    "never learns where held transactions end": patched(Held, "ended", lambda *_: None),
     "confirms only when something comes": lambda: mock.patch("shapes.acknowledge.ACKNOWLEDGE_LOOK_SECONDS", 1e9),
 }
 """By what goes wrong."""

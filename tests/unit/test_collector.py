@@ -76,7 +76,7 @@ class Known:
     definition: Definition
     member: Member
     joined: int
-    """How many transactions had passed."""
+    """How many transactions had passed, those included that are just being sent again."""
     floor: int | None
     floor_until: LogOffset | None = None
     """G stays at the floor until so much is durable; None before the birth."""
@@ -216,7 +216,7 @@ class CollectorLife(RuleBasedStateMachine):
         definition = definition_of(oid, part)
         floor = self.seen()
         member = self.process.collector.join(definition, tree_of(definition), 0.0)
-        self.shapes.append(Known(oid, part, definition, member, self.stream.passed, floor))
+        self.shapes.append(Known(oid, part, definition, member, self.process.reached, floor))
 
     @precondition(lambda self: self.stream.is_between and any(known.shape is None for known in self.shapes))
     @rule(which=st.integers(0, 9), upto=st.integers(0, 9), unseen=st.sets(st.integers(0, 9)), late=st.integers(0, 30))
@@ -225,14 +225,18 @@ class CollectorLife(RuleBasedStateMachine):
         young = [known for known in self.shapes if known.shape is None]
         known = young[which % len(young)]
         everything = self.stream.transactions
+        looked = max(known.joined + upto, self.stream.passed)
+        # A table's lock comes before its snapshot: no TRUNCATE is in flight then, so it has seen those before it.
         seen = [
             one
-            for one in everything[: known.joined + upto]
-            if one.number < known.joined or one.number - known.joined not in unseen
+            for one in everything[:looked]
+            if one.number < known.joined
+            or one.number - known.joined not in unseen
+            or any(sent.change.kind is Kind.TRUNCATE for sent in one.sent)
         ]
         xids = {one.xid for one in seen}
         xmax = max(xids, default=699) + 1
-        xip = tuple(sorted(one.xid for one in everything if one.xid < xmax and one.xid not in xids))
+        xip = tuple(xid for xid in range(700, xmax) if xid not in xids)  # also those that have not committed yet
         birth = max((one.commit + 1 for one in seen), default=1_000) + late
         self.logs += 1
         snapshot = Snapshot(min(xip, default=xmax), xmax, xip, birth)
@@ -393,5 +397,5 @@ class CollectorLife(RuleBasedStateMachine):
         assert LogOffset(self.seen(), OP_INFINITE) >= self.process.collector.upto
 
 
-CollectorLife.TestCase.settings = settings(stateful_step_count=40)
+CollectorLife.TestCase.settings = settings(stateful_step_count=40, max_examples=max(200, settings().max_examples))
 TestCollectorLife = CollectorLife.TestCase

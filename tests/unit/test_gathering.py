@@ -14,10 +14,10 @@ from cdc.source.pgoutput import Decoder
 from cdc.source.relations import Relations
 from cdc.source.walsender import CopyBatch
 from shapes.gathering import Gathering
-from shapes.limits import GATHER_CHANGES_MIN, GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
+from shapes.limits import GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
 from tests.pgoutput_bytes import begin, commit, data_frame, insert, relation
 
-MANY = GATHER_SHAPES_MIN
+MANY = 100 * GATHER_SHAPES_MIN
 IDLE = Arrived(1, KeepAlive(Lsn(9), wants_reply=False))
 
 
@@ -66,18 +66,17 @@ def counts(delivery: Delivery) -> Any:
 
 
 async def test_a_backlog_is_taken_together() -> None:
-    sizes = [GATHER_CHANGES_MIN, 3, 1500]
+    sizes = [2, 3, 1500]
     gathering = Gathering(Stream([*backlog(sizes), IDLE]).next)
     assert counts(await gathering.next(MANY)) == sizes
     assert await gathering.next(MANY) is IDLE
 
 
-@pytest.mark.parametrize(("touched", "size"), [(MANY - 1, 2000), (MANY, GATHER_CHANGES_MIN - 1)])
-async def test_few_shapes_and_small_fragments_wait_for_nothing(touched: int, size: int) -> None:
-    deliveries = backlog([size, size])
+async def test_few_shapes_wait_for_nothing() -> None:
+    deliveries = backlog([20, 20])
     gathering = Gathering(Stream(deliveries).next)
-    assert await gathering.next(touched) is deliveries[0]
-    assert await gathering.next(touched) is deliveries[1]
+    assert await gathering.next(GATHER_SHAPES_MIN - 1) is deliveries[0]
+    assert await gathering.next(GATHER_SHAPES_MIN - 1) is deliveries[1]
 
 
 async def test_no_more_than_the_limit_and_one_fragment() -> None:

@@ -11,7 +11,8 @@ from storage.incoming import FragmentShares, source_of
 from storage.metrics import Metric
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.rows import row_schema
-from tests.unit.builders import COLUMNS, Rig, offsets, rows, to_journal, transaction
+from storage.store import StoreOptions
+from tests.unit.builders import BOTH_FILES, COLUMNS, Rig, offsets, rows, to_journal, transaction
 
 GOOD = {"tx": 1, "op": 0, "kind": 1, "new": {"id": "1.0", "text": ""}}
 SCHEMA = pa.schema(
@@ -130,6 +131,42 @@ def test_a_fragment_gives_each_log_its_rows() -> None:
     )
     assert rig.read_all(log=1)[2:] == [LogOffset(3, 0), LogOffset(3, 4)]
     assert rig.read_all(log=3) == [LogOffset(3, 2)]
+
+
+@BOTH_FILES
+def test_what_a_change_is_to_different_logs_may_differ(options: StoreOptions) -> None:
+    """Its offset is there twice then, one row beside the other."""
+    rig = Rig(options=options)
+    rig.create(2)
+    fragment = pa.concat_batches([rows([(1, 0)]), rows([(1, 2)], text="new"), rows([(1, 2)], text="gone")])
+    parts = shares((1, [0, 1], 2, FIRST_END), (2, [0, 2], 2, FIRST_END))
+    rig.store.append_fragment(fragment, parts, after=SNAPSHOT_END, upto=FIRST_END)
+    for _ in range(2):
+        for log, text in ((1, "new"), (2, "gone")):
+            found = [row["new"]["text"] for batch in rig.read(log=log).rows for row in batch.to_pylist()]
+            assert found == ["", text]
+        rig.store.flush_all()
+        rig = rig.reopened()
+
+
+@pytest.mark.parametrize("selected", [[0, 3, 2], [0, 1, 1], [1, 0]])
+def test_a_logs_rows_of_a_fragment_ascend(selected: list[int]) -> None:
+    """By their offsets and by their numbers: rows 0, 3, 2 would be taken for 0, 1, 2, which are as many."""
+    fragment = pa.concat_batches([rows(transaction(1, 3)), rows([(1, 2)], text="another")])
+    rig = Rig()
+    parts = shares((1, selected, len(selected), FIRST_END))
+    with pytest.raises(WentBackwards):
+        rig.store.append_fragment(fragment, parts, after=SNAPSHOT_END, upto=FIRST_END)
+    assert rig.upper() == SNAPSHOT_END
+
+
+@pytest.mark.parametrize("selected", [[-1], [0, 7]])
+def test_a_log_gets_no_rows_that_a_fragment_does_not_have(selected: list[int]) -> None:
+    rig = Rig()
+    parts = shares((1, selected, len(selected), SECOND_END))
+    with pytest.raises(InvalidRows, match="the table has 7"):
+        rig.store.append_fragment(FRAGMENT, parts, after=SNAPSHOT_END, upto=SECOND_END)
+    assert rig.upper() == SNAPSHOT_END
 
 
 def test_a_fragment_may_be_repeated() -> None:

@@ -126,6 +126,43 @@ def test_who_has_all_below_g_is_sound() -> None:
     assert all(one[2] == ([30], CorruptBlock) for one in found)
 
 
+def test_a_copy_is_no_witness_of_when_something_was_written() -> None:
+    """A copy has the next number at once, while the file before it goes on."""
+    disk = MemoryDisk()
+    rig = Rig(disk, to_journal())
+    for log in (2, 3):
+        rig.create(log)
+    rig.write(10, log=2)
+    for tx in range(11, 16):
+        rig.write(tx)
+        rig.store.flush_all()
+    facts, text = layout.log_facts(2), disk.contents()[layout.log_facts(2)]
+    spoiled(disk, facts, 5)  # it cannot be opened, so what the journal holds of it can only be copied
+    rig = Rig(disk, going_on(journal_bytes_max=20_000, journal_file_bytes_max=20_000))
+    for tx in range(20, 40):
+        rig.clock.seconds += 1
+        rig.write(tx, log=1)
+        rig.store.flush_all()
+        if not disk.exists(layout.journal_path(1)):
+            break
+    assert disk.exists(layout.journal_path(3)), "the copy"
+    for tx, text_bytes in ((50, 20_000), (60, 8)):  # the first goes to the log's segment
+        rig.clock.seconds += 1
+        rig.write(tx, log=3, text="x" * text_bytes)
+        rig.store.flush_all()
+    file = rig.store.logs.index.files[2]
+    disk.truncate(facts, 0)
+    disk.append(facts, [text])
+    spoiled(disk, file.path, file.refs[-1].position + IN_HEADER)
+    assert read_on(Rig(disk, confirmed_tx=G), 3) == ([50], CorruptBlock)
+
+
+def going_on(**flush: int) -> StoreOptions:
+    return StoreOptions(
+        buffer=BufferOptions(flush_age_seconds=NEVER_SECONDS), flush=FlushOptions(own_segment_bytes=10_000, **flush)
+    )
+
+
 def test_rows_that_cannot_be_read_are_one_logs() -> None:
     disk, path, starts = written()
     spoiled(disk, path, starts[3] - BLOCK_ALIGNMENT_BYTES)  # rows of log 2

@@ -12,7 +12,16 @@ import pytest
 from storage import layout
 from storage.block import HEADER_SIZE
 from storage.disk import Disk
-from storage.errors import CorruptBlock, Hole, LogPoisoned, PermissionLost, SharedDiskFault, SourceGap, StorageError
+from storage.errors import (
+    CorruptBlock,
+    Hole,
+    LogFault,
+    LogPoisoned,
+    PermissionLost,
+    SharedDiskFault,
+    SourceGap,
+    StorageError,
+)
 from storage.faulty_disk import Fault, FaultyDisk, NoFaults, Operation, Rule, Script
 from storage.flush_control import FlushOptions
 from storage.limits import FAULT_RETRY_SECONDS
@@ -24,6 +33,7 @@ from storage.shape_log import Mode
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.unit.builders import BOTH_FILES, NEVER_SECONDS, Rig, offsets, rows, to_journal, to_segments, transaction
+from tests.unit.keyed import tiny
 
 MORE_COLUMNS = ("id", "text", "more")
 
@@ -250,6 +260,30 @@ def test_a_torn_move_across_a_lawful_gap_loses_nothing() -> None:
     again.write(9, after=LogOffset(8, 0))
     again.store.flush(demand=[1])
     assert again.reopened().read_all() == rows_at(1, 9)
+
+
+def test_a_torn_move_behind_damage_stops_the_log() -> None:
+    """What was carried over is removed, and the segment before it is looked at only then."""
+    disk = MemoryDisk()
+    first = Rig(disk, tiny())
+    for tx in (1, 2):
+        first.write(tx)
+        first.store.flush(demand=[1])
+    damaged = first.store.log(1).files.segments[1].path
+    in_journal(disk, 3)
+    rig = Rig(disk, tiny())
+    rig.store.append(1, rows([(4, 0)], columns=MORE_COLUMNS), after=rig.upper(), aligned=LogOffset(4, 1))
+    path, _, after = last_write(disk, rig)
+    disk.truncate(path, after - 1)
+    content = bytearray(disk.contents()[damaged])
+    content[0] ^= 1
+    disk.truncate(damaged, 0)
+    disk.append(damaged, [content])
+    again = rig.reopened()
+    assert isinstance(again.store.log(1).state.fault, CorruptBlock)
+    assert offsets(again.read().rows) == rows_at(1)
+    with pytest.raises(LogFault):
+        again.read(LogOffset(1, 0))
 
 
 def test_a_torn_append_behind_older_blocks_loses_nothing() -> None:

@@ -13,13 +13,16 @@ import pytest
 
 from storage import layout
 from storage.errors import LogPoisoned, Misuse
-from storage.faulty_disk import Fault, Rule
+from storage.faulty_disk import Fault, FaultyDisk, NoFaults, Odds, Operation, Rule
 from storage.limits import SECTOR_BYTES
 from storage.memory_disk import Crashed, MemoryDisk, in_runs, luckiest, strictest
-from storage.offset import SNAPSHOT_END
+from storage.metrics import Metric
+from storage.offset import SNAPSHOT_END, LogOffset
 from storage.store import StoreOptions
 from tests.crash.scenarios import BIG, BY_SIZE, SHORT_JOURNAL, TO_JOURNAL, TO_SEGMENTS
 from tests.model import LogModel
+from tests.unit.builders import Rig
+from tests.unit.keyed import tiny
 from tests.world import World, copy_of, small_options
 
 
@@ -223,6 +226,83 @@ def test_a_failed_cut_is_not_made_up_for_by_the_next_process(options: StoreOptio
                 survivor.finish()
 
 
+@pytest.mark.parametrize("options", [TO_JOURNAL, TO_SEGMENTS], ids=["journal", "segments"])
+@pytest.mark.parametrize("operation", ["rename", "sync_folder"])
+def test_a_copy_that_took_a_files_place_is_there_for_certain(operation: Operation, options: StoreOptions) -> None:
+    # The disk was full only for the last step of the copy. What was copied was then cut like the old file, and went on
+    # under a name that a power cut gives back to the old one.
+    world = World(MemoryDisk(), options).open()
+    a = world.create()
+    send_small(world, a)
+    world.break_(
+        Rule("append", Fault(errno.ENOSPC, happens=True, appended=100)),
+        Rule(operation, Fault(errno.ENOSPC, happens=operation == "rename")),
+    )
+    for _ in range(3):
+        send_small(world, a)
+    assert len(world.disk.log) == 2
+    survivor = world.crashed(world.memory.crash_image(strictest)).open()
+    survivor.look()
+    survivor.finish()
+
+
+def test_a_torn_block_goes_before_its_rows_become_durable_elsewhere() -> None:
+    # The journal's disk was full, and the rows grew until they went to the log's own segment. G passed them, and what
+    # was left of the journal's block looked like the damage of a block that had been confirmed.
+    world = World(MemoryDisk(), BY_SIZE).open()
+    a, b = world.create(), world.create()
+    world.stream.add({b})
+    world.send_all()
+    world.flush_all()
+    world.break_(Rule("append", Fault(errno.ENOSPC, happens=True, appended=1_000), "*.journal"))
+    world.stream.add({a})
+    world.send_all()
+    world.flush_all()
+    send_large(world, a)
+    world.expect(world.segments(a) == 1)
+    world = world.killed().open()
+    world.look()
+    world.finish()
+    assert world.store.gauges()[Metric.LOGS_IN_DOUBT] == 0
+
+
+class ManySyncs(FaultyDisk):
+    """As a real disk, it takes syncs of many files at once."""
+
+    syncs_at_once = 16
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_some_of_many_syncs_at_once_fail(seed: int) -> None:
+    memory, random = MemoryDisk(), Random(seed)
+    odds = Odds(random, sync_fails=0.2, change_fails=0.05)
+    rig = Rig(ManySyncs(memory, NoFaults()), tiny())
+    logs = range(1, 20)
+    for log in logs[1:]:
+        rig.create(log)
+    assert isinstance(rig.disk, FaultyDisk)
+    sent: dict[int, list[LogOffset]] = {log: [] for log in logs}
+    for tx in range(1, 30):
+        rig.disk.plan = odds
+        for log in logs:
+            rig.write(tx, log=log)
+            sent[log].append(LogOffset(tx, 0))
+        rig.store.flush(demand=logs)
+        rig.clock.seconds += 1.0
+        durable = {log: rig.durable(log) for log in logs}
+        rig.disk.plan = NoFaults()
+        survivor = Rig(memory.crash_image(in_runs(random.randrange)), tiny())
+        for log in logs:
+            assert rig.read_all(log=log) == sent[log]
+            found = survivor.read_all(log=log)
+            assert found == sent[log][: len(found)]
+            assert survivor.durable(log) >= durable[log]
+    assert rig.disk.log
+    rig.store.flush_all()
+    survivor = Rig(memory.crash_image(strictest), tiny())
+    assert all(survivor.read_all(log=log) == sent[log] for log in logs)
+
+
 @pytest.mark.parametrize("path", ["*.segment", "*.journal"])
 def test_what_a_failed_write_left_does_not_come_back_with_the_power(path: str) -> None:
     # It was cut off, the sync of the cut failed, and the process was killed before it could do more: the next one
@@ -249,6 +329,12 @@ def test_what_a_failed_write_left_does_not_come_back_with_the_power(path: str) -
         survivor.look()
         survivor.check()
         survivor.finish()
+
+
+def send_small(world: World, log: int) -> None:
+    world.stream.add({log})
+    world.send_all()
+    world.flush_all()
 
 
 def send_large(world: World, log: int) -> None:

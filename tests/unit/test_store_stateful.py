@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.faulty_disk import Changing, Fault, Rule
+from storage.faulty_disk import Changing, Fault, Odds, Rule
 from storage.inodes import Choose
 from storage.limits import READ_BYTES_MAX
 from storage.memory_disk import Crashed, MemoryDisk, in_runs, luckiest, strictest
@@ -37,6 +37,7 @@ Image = Literal["strictest", "luckiest", "none"] | int
 
 SHARED_ERRORS = [errno.EIO, errno.ENOSPC, errno.EROFS]
 LOG_OPERATIONS: list[Changing] = ["create", "append", "sync", "truncate", "remove"]
+ODDS_OF_FAULTS = [0.0, 0.05, 0.2]
 READ_SIZES = [None, -1, 0, 1, 250, 2_000, READ_BYTES_MAX]
 
 indexes = st.integers(0, 10**6)
@@ -210,6 +211,18 @@ class StoreMachine(RuleBasedStateMachine):
         fault = Fault(error, happens, appended)
         self.world.break_(Rule(operation, fault, first=first, calls=calls))
 
+    @rule(
+        seed=indexes,
+        error=st.sampled_from(SHARED_ERRORS),
+        change_fails=st.sampled_from(ODDS_OF_FAULTS),
+        sync_fails=st.sampled_from(ODDS_OF_FAULTS),
+        calls=st.sampled_from([1, 3, 20]),
+    )
+    def weaken_disk(self, seed: int, error: int, change_fails: float, sync_fails: float, calls: int) -> None:
+        """Any call may fail from now on, and with it those that mend what the one before left."""
+        odds = Odds(Random(seed), change_fails, sync_fails, calls_max=calls, errors=[error])
+        self.world.disk.plan = odds
+
     @rule(index=indexes, operation=st.sampled_from(LOG_OPERATIONS))
     def break_log(self, index: int, operation: Changing) -> None:
         path = f"logs/{self.log(index)}/*.segment"
@@ -303,6 +316,12 @@ def _break_disk(random: Random) -> Arguments:
     }
 
 
+def _weaken_disk(random: Random) -> Arguments:
+    odds = {"change_fails": random.choice(ODDS_OF_FAULTS), "sync_fails": random.choice(ODDS_OF_FAULTS)}
+    error = random.choice([errno.ENOSPC, *SHARED_ERRORS])
+    return {"seed": _index(random), "error": error, "calls": random.choice([1, 1, 3, 20]), **odds}
+
+
 def _crash_while(random: Random) -> Arguments:
     when = {"operations": random.randint(1, 12), "after": _coin(random)}
     what = random.choice(["flush", "flush", "lose connection", "begin again"])
@@ -334,6 +353,7 @@ ODDS: dict[str, tuple[float, Callable[[Random], Arguments]]] = {
     "crash_while": (1, _crash_while),
     "stop_and_start": (0.3, lambda _: {}),
     "break_disk": (1.5, _break_disk),
+    "weaken_disk": (0.7, _weaken_disk),
     "break_log": (0.2, lambda random: {"index": _index(random), "operation": random.choice(LOG_OPERATIONS)}),
     "read": (1, lambda random: {"index": _index(random), "at": _index(random), "max_bytes": random.choice(READ_SIZES)}),
 }

@@ -1,0 +1,146 @@
+"""The command `shapelog lake`: what a lake has, and what of it can go."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from storage.lake.lake_reader import Lake, LakeVersion
+
+
+class Action(StrEnum):
+    """What is asked of a lake."""
+
+    VERSIONS = "versions"
+    SHOW = "show"
+    FILES = "files"
+    COMPACT = "compact"
+
+
+def lake(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            metavar="ACTION",
+            help="versions: list them. show: the tables of one. files: the files of one table. compact: remove what"
+            " only old versions need.",
+            show_default=False,
+        ),
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The lake's folder.", show_default=False)],
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="For files.", show_default=False)] = None,
+    version: Annotated[
+        int | None, typer.Option(metavar="N", help="A version by its number.", show_default="the newest")
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="The newest version up to an LSN (0/16B3748) or a time.", show_default=False),
+    ] = None,
+    side: Annotated[str, typer.Option(metavar="SIDE", help="For files: state or changes.")] = "state",
+    keep: Annotated[int, typer.Option(metavar="N", min=1, help="For compact: so many versions stay.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print facts as JSON.")] = False,
+) -> None:
+    """Look at a lake: its versions, their tables, a table's files.
+
+    The files of a table are plain Parquet, and those of one version belong together.
+
+    \b
+      shapelog lake versions lake
+      shapelog lake show lake --as-of 0/16B3748
+      shapelog lake files lake orders --side changes
+      shapelog lake compact lake --keep 10
+    """  # noqa: D301 - typer wants the control character itself
+    from cdc.mistake import Mistake
+    from cdc.output import print_json, print_table
+    from storage.lake.errors import LakeNotInstalled
+
+    try:
+        from storage.lake.lake_reader import open_lake
+    except ImportError as error:
+        raise LakeNotInstalled(f"a package is missing: {error.name}") from None
+    opened = open_lake(folder)
+    if action is Action.COMPACT:
+        _compact(opened.root, keep, as_json=as_json)
+        return
+    if action is Action.FILES:
+        if table is None:
+            raise Mistake("name the table: shapelog lake files DIR TABLE")
+        files = _chosen(opened, version, as_of).table(table).files(side)
+        if as_json:
+            print_json(files)
+        else:
+            for path in files:
+                typer.echo(path)
+        return
+    if action is Action.VERSIONS:
+        rows = [_version_line(one) for one in opened.versions()]
+    else:
+        chosen = _chosen(opened, version, as_of)
+        rows = [_table_line(chosen, name) for name in chosen.tables]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table([*rows[0]], [[*row.values()] for row in rows])
+
+
+def _chosen(opened: "Lake", number: int | None, as_of: str | None) -> "LakeVersion":
+    from cdc.mistake import Mistake
+
+    if number is not None and as_of is not None:
+        raise Mistake("a version has a number or a moment: choose")
+    if number is not None:
+        return opened.version(number)
+    return opened.latest() if as_of is None else opened.as_of(_moment(as_of))
+
+
+def _moment(text: str) -> Any:  # noqa: ANN401 - a number or a time
+    import datetime as dt
+
+    from cdc.mistake import Mistake
+    from cdc.source.lsn import parse_lsn
+
+    try:
+        return int(parse_lsn(text)) if "/" in text else dt.datetime.fromisoformat(text).astimezone(dt.UTC)
+    except ValueError:
+        raise Mistake(f"{text!r} is neither an LSN (0/16B3748) nor a time (2026-03-02T08:00:00Z)") from None
+
+
+def _version_line(version: "LakeVersion") -> dict[str, Any]:
+    from cdc.source.lsn import format_lsn
+
+    return {
+        "version": version.number,
+        "lsn": format_lsn(version.lsn),
+        "committed": version.committed_at.isoformat(),
+        "tables": len(version.tables),
+    }
+
+
+def _table_line(version: "LakeVersion", name: str) -> dict[str, Any]:
+    """Sizes come from the files' footers, so this takes a moment for many files."""
+    table = version.table(name)
+    line: dict[str, Any] = {"table": name, "generation": table.facts.generation, "upto": str(table.facts.upto)}
+    for side in ("state", "changes"):
+        files = [Path(path) for path in table.files(side)] if table.facts.side(side) else []
+        line |= {f"{side} rows": table.dataset(side).count_rows() if files else 0}
+        line |= {f"{side} files": len(files), f"{side} bytes": sum(path.stat().st_size for path in files)}
+    return line | {"quarantined": table.facts.quarantined}
+
+
+def _compact(root: Path, keep: int, *, as_json: bool) -> None:
+    import time
+    from dataclasses import asdict
+
+    from cdc.output import print_json
+    from storage.lake.retire import retire
+
+    done = retire(root, now=time.time(), kept=keep)
+    if as_json:
+        print_json(asdict(done))
+    else:
+        typer.echo(
+            f"removed: {done.versions:,} versions, {done.files:,} files of {done.bytes:,} bytes,"
+            f" {done.commits:,} files of Delta logs"
+        )

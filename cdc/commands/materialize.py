@@ -1,0 +1,112 @@
+"""The command `shapelog materialize`: bring a lake up to date, once or for ever."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from storage.lake.materialize import Told
+
+
+def materialize(
+    data_dir: Annotated[Path, typer.Option(metavar="DIR", help="The data folder.", show_default=False)],
+    lake: Annotated[Path, typer.Option(metavar="DIR", help="The lake's folder; made if need be.", show_default=False)],
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only shapes of this name; may be given more than once. A lake keeps its choice.",
+            show_default="all",
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="One version at the present moment, then end.")] = False,
+    every: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Follow, and look so often.", show_default=False)
+    ] = None,
+    master: Annotated[str, typer.Option(metavar="URL", help="Where Spark runs.")] = "local[2]",
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each version.")] = False,
+) -> None:
+    """Turn named shapes into Parquet tables that agree with each other at one moment of the database.
+
+    Each version has all transactions up to a point, in all tables. Nothing is done twice, whenever it is killed.
+
+    \b
+      shapelog materialize --data-dir data --lake lake --once
+      shapelog materialize --data-dir data --lake lake --every 5
+      shapelog materialize --data-dir data --lake lake --shape orders --every 60 --master spark://host:7077
+    """  # noqa: D301 - typer wants the control character itself
+    from cdc.mistake import Mistake
+    from storage.lake.errors import LakeNotInstalled
+
+    if once == (every is not None):
+        raise Mistake("say how often: --once, or --every with seconds")
+    settings = dict(_setting(text) for text in conf or ())
+    try:
+        from storage.lake.materialize import Order
+        from storage.lake.materialize import materialize as run_materialize
+        from storage.lake.spark import open_session, runner_of
+    except ImportError as error:
+        raise LakeNotInstalled(f"a package is missing: {error.name}") from None
+    order = Order(data_dir, lake, tuple(shape) if shape else None, every)
+    _stop_on_signals(order.stop.set)
+    session = open_session(master, settings)
+    try:
+        if not as_json and session.sparkContext.uiWebUrl:
+            typer.echo(f"Spark shows its work at {session.sparkContext.uiWebUrl}", err=True)
+        run_materialize(order, runner_of(session), _teller(as_json=as_json))
+    finally:
+        session.stop()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    from cdc.mistake import Mistake
+
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise Mistake(f"--conf takes KEY=VALUE, and {text!r} is not")
+    return key, value
+
+
+def _stop_on_signals(stop: Callable[[], None]) -> None:
+    """The step under way is finished; a second signal ends it at once, which harms nothing."""
+    import signal
+
+    def once(number: int, _: object) -> None:
+        stop()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, once)
+
+
+def _teller(*, as_json: bool) -> Callable[["Told"], None]:
+    """A line for each version."""
+    import orjson
+
+    from cdc.source.lsn import format_lsn
+
+    def tell(told: "Told") -> None:
+        version = told.step.version
+        if as_json:
+            line = {
+                "version": None if version is None else version.number,
+                "lsn": None if version is None else version.lsn,
+                "rows": told.step.rows,
+                "seconds": round(told.seconds, 3),
+                "waits_for": told.step.waits_for,
+            }
+            typer.echo(orjson.dumps(line).decode())
+        elif version is None:
+            typer.echo("nothing new")
+        else:
+            typer.echo(
+                f"version {version.number} at {format_lsn(version.lsn)}: {told.step.rows:,} changes"
+                f" in {len(version.tables)} tables, {told.seconds:.2f} s"
+            )
+
+    return tell

@@ -1,0 +1,52 @@
+"""Takes a reading of the running program at even intervals, for the console's curves."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+from cdc.app import App
+from cdc.http.console.samples import Reading, Samples
+from cdc.limits import SAMPLE_SECONDS
+from cdc.status.slot_watch import SlotWatch
+from storage.metrics import Metric
+
+
+class Sampler:
+    """Reads what others know: it asks no server and no disk."""
+
+    def __init__(self, app: App, watch: SlotWatch) -> None:
+        self.samples = Samples()
+        self._app = app
+        self._watch = watch
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Take readings while the context lasts."""
+        task = asyncio.create_task(self._run(), name="sampler")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        while True:
+            self.samples.add(self.reading())
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    def reading(self) -> Reading:
+        """As of now; of the slot, as of the last look."""
+        house, look = self._app.house, self._watch.last
+        explained = house.collector.tracker.explain(house.clocks.monotonic())
+        metrics = house.store.metrics
+        return Reading(
+            at=time.time(),
+            seen_lsn=explained.seen.lsn,
+            flushed_bytes=metrics.value(Metric.FLUSHED_BYTES),
+            read_rows=metrics.value(Metric.READ_ROWS),
+            lag_bytes=None if look is None else look.unconfirmed_bytes,
+            lag_seconds=0.0 if explained.holder is None else round(explained.holder.seconds, 3),
+            buffered_bytes=int(house.store.gauges()[Metric.BUFFERED_BYTES]),
+            retained_bytes=None if look is None else look.retained_bytes,
+        )

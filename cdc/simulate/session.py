@@ -1,0 +1,188 @@
+"""The stream in place of `cdc.source.session`: the program's cores judge, decode and reply, over the model's frames.
+
+Invariant: nothing of a process that has ended, or of a connection that broke, reaches the server
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cdc.simulate.sender import Sender
+from cdc.simulate.surroundings import Surroundings
+from cdc.source.attempt import Arrived, Connected, Delivery
+from cdc.source.handshake import Settings
+from cdc.source.identity import Fresh, Identity, Known, OtherTimeline, Proceed, ServerState, judge, refusal
+from cdc.source.lsn import Lsn
+from cdc.source.pgoutput import Decoder
+from cdc.source.publication import Member, PublicationState
+from cdc.source.publisher import Published
+from cdc.source.relations import Relations
+from cdc.source.replies import Replies
+from cdc.source.slot import PLUGIN, SlotState
+from cdc.source.walsender import CopyBatch
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One connection."""
+
+    number: int
+    sender: Sender
+    decoder: Decoder
+    replies: Replies
+    is_broken: bool = False
+
+
+class Session:
+    """One slot over many connections, as `cdc.source.session` has it."""
+
+    def __init__(self, around: Surroundings, settings: Settings, known: Callable[[], Known | None]) -> None:
+        self.publisher = Publisher(around)
+        self.attempt: Attempt | None = None
+        self._around = around
+        self._known = known
+        self._adopt = settings.adopt
+        self._before_slot = settings.before_slot
+        self._relations = Relations()
+        self._ready: deque[Delivery] = deque()
+        self._count = 0
+        around.break_connection = self._break
+
+    async def next(self) -> Delivery:
+        """What comes next, after the pauses that a real one has."""
+        while not self._ready:
+            if self.attempt is None:
+                await self._around.pause(0.05)
+                await self._connect()
+            elif self.attempt.is_broken:
+                self.attempt = None
+            else:
+                await self._receive(self.attempt)
+        return self._ready.popleft()
+
+    def confirm(self, attempt: int, lsn: Lsn) -> None:
+        """Hand on what the flush tracker says; the server hears of it a moment later, or never."""
+        if self._around.is_dead:
+            return
+        self._around.confirming(lsn)
+        if self.attempt is not None and self.attempt.number == attempt:
+            self.attempt.replies.flushed_to(lsn)
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._around.some_seconds(0.01), self._tell, self.attempt)
+
+    async def close(self) -> None:
+        """End with a last reply."""
+        if self.attempt is not None:
+            self._tell(self.attempt)
+            self.attempt = None
+
+    def _tell(self, attempt: Attempt) -> None:
+        if attempt is self.attempt and not attempt.is_broken and not self._around.is_dead:
+            self._around.confirmed(attempt.replies.last(0.0).flushed)
+
+    def _break(self) -> None:
+        if self.attempt is not None:
+            self.attempt.is_broken = True
+            self._around.server_news.set()
+
+    async def _receive(self, attempt: Attempt) -> None:
+        around = self._around
+        around.server_news.clear()
+        if not attempt.sender.has_more and not around.keepalives_due:
+            await around.server_news.wait()
+            return
+        await around.pause(0.001)
+        if attempt.sender.is_midway and around.happens(around.stalls):
+            await around.pause(0.5)
+            attempt.is_broken = attempt.is_broken or around.random.random() < 0.5
+        if attempt.is_broken:
+            return
+        frames = attempt.sender.take(around.random.choice((1, 2, 3, 8, 40)))
+        if around.keepalives_due:
+            around.keepalives_due -= 1
+            frames.append(attempt.sender.keepalive(wants_reply=False))
+        events = attempt.decoder.feed(CopyBatch.join(frames))
+        attempt.replies.heard(attempt.decoder.received, None, 0.0)
+        self._ready += (Arrived(attempt.number, event) for event in events)
+
+    async def _connect(self) -> None:
+        around = self._around
+        known = self._known()
+        state = _server_state(around)
+        verdict = judge(known, state, adopt=self._adopt)
+        if not isinstance(verdict, Proceed):
+            raise refusal(verdict)
+        if isinstance(verdict, Fresh) and verdict.slot is None:
+            await asyncio.to_thread(self._before_slot)
+        start = self._start(verdict, known)
+        self._count += 1
+        replies = Replies(start, start, 0.0, 0.0)
+        decoder = Decoder(self._relations, fragment_changes_max=around.fragment_changes_max)
+        self.attempt = Attempt(
+            self._count, Sender(around.server, max(start, around.server.confirmed or 0)), decoder, replies
+        )
+        asyncio.get_running_loop().call_later(around.some_seconds(0.01), self._tell, self.attempt)
+        self._ready.append(
+            Connected(self._count, state.identity, verdict, start, state.wal_end, _server_state(around).slot)
+        )
+
+    def _start(self, verdict: Proceed, known: Known | None) -> Lsn:
+        server = self._around.server
+        if isinstance(verdict, Fresh):
+            if server.confirmed is None:
+                server.confirmed = server.insert_lsn
+            return Lsn(server.confirmed)
+        assert not isinstance(verdict, OtherTimeline), "the model has one timeline"
+        assert known is not None, "without it the verdict is Fresh"
+        return verdict.start
+
+
+def _server_state(around: Surroundings) -> ServerState:
+    server = around.server
+    slot = None
+    if server.confirmed is not None:
+        at = Lsn(server.confirmed)
+        slot = SlotState("shapelog", PLUGIN, "shop", False, None, at, at, "reserved", None, None, None, None, None)
+    identity = Identity("7", 1, "shop", "shapelog", {}, _publication(around))
+    return ServerState(identity, slot, Lsn(server.insert_lsn))
+
+
+def _publication(around: Surroundings) -> PublicationState:
+    members = {
+        one.oid: Member(one.oid, one.published_since, f'"public"."{one.name}"')
+        for one in around.server.relations.values()
+        if one.published_since is not None
+    }
+    return PublicationState("shapelog", 1, around.server.publication_version, tables=members)
+
+
+class Publisher:
+    """The publication of the model."""
+
+    baseline = None
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._settled: set[int] = set()
+
+    async def publish(self, connection: object, names: Sequence[str]) -> Published:  # noqa: ARG002 - as the real one
+        """Add tables; wait for those that wrote to them before."""
+        server = self._around.server
+        for relation in server.relations.values():
+            if f'"public"."{relation.name}"' not in names:
+                continue
+            await self._around.pause(0.01)
+            if relation.published_since is None:
+                server.publication_version += 1
+                relation.published_since = server.publication_version
+            if relation.oid not in self._settled:
+                writers = [one for one in server.active.values() if any(c.relation is relation for c in one.changes)]
+                while any(one.xid in server.active for one in writers):  # noqa: ASYNC110 - the model tells nobody
+                    await asyncio.sleep(0.01)
+                self._settled.add(relation.oid)
+        return Published(_publication(self._around), {}, {}, ())
+
+    async def release(self, *_: object) -> bool:
+        """Nothing ever leaves the publication."""
+        return False

@@ -1,0 +1,140 @@
+"""What the program asks the server in SQL, answered by the model: what runs, tables, snapshots and their rows."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import psycopg
+import pyarrow as pa
+
+from cdc.simulate.definitions import facts_of, named
+from cdc.simulate.server import Relation, Seen
+from cdc.simulate.surroundings import Surroundings
+from cdc.source.errors import ConnectionFault
+from shapes.definition import Table
+from shapes.errors import SnapshotLost, TableLocked
+from shapes.snapshot_copy import Chunks
+from shapes.snapshot_transaction import Selection
+from shapes.threads import in_thread
+from storage.bases import Base, BaseWriter
+from storage.catalog_records import Snapshot
+from storage.clocks import Clocks
+from storage.offset import SNAPSHOT_END
+
+
+@dataclass(slots=True)
+class SqlConnection:
+    """A connection for queries."""
+
+    around: Surroundings
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(slots=True)
+class SnapshotTransaction:
+    """A REPEATABLE READ transaction of the model."""
+
+    connection: SqlConnection
+    selection: Selection
+    snapshot: Snapshot
+    seen: Seen
+    relation: Relation
+    rows_estimate: float | None = None
+
+    async def close(self) -> None:
+        """Roll back; the lock goes."""
+        self.relation.readers -= 1
+
+
+class Sql:
+    """The server's answers."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    async def connect(self, conninfo: str, application: str) -> SqlConnection:  # noqa: ARG002 - as the real one
+        """Connect, if the server lets us."""
+        await self._around.pause(0.002)
+        if self._around.happens(self._around.refusals):
+            raise ConnectionFault("the server is too busy")
+        return SqlConnection(self._around)
+
+    async def open(self, conninfo: str, application: str, selection: Selection) -> SnapshotTransaction:
+        """Lock, look, and read where the WAL is, in this order, with time in between."""
+        connection = await self.connect(conninfo, application)
+        server = self._around.server
+        relation = server.relations[selection.oid]
+        if relation.truncated_by is not None:
+            raise TableLocked("somebody truncates the table")
+        relation.readers += 1
+        try:
+            found = server.take()
+            seen = server.snapshots[found.xmin, found.xmax, found.xip]
+            await self._around.pause(0.02)
+        except BaseException:
+            relation.readers -= 1
+            raise
+        return SnapshotTransaction(connection, selection, replace(found, birth=server.insert_lsn), seen, relation)
+
+    async def look(self, connection: object) -> Snapshot:  # noqa: ARG002 - as the real one
+        """As `pg_current_snapshot()`, and then the place of the WAL."""
+        await self._around.pause(0.002)
+        if self._around.happens(self._around.refusals):
+            raise psycopg.OperationalError("the connection is lost")  # the real one leaves it to others to name it
+        return self._around.server.look(self._around.server.insert_lsn)
+
+    async def flush_wal(self, conninfo: str, application: str, upto: int) -> None:  # noqa: ARG002 - as the real one
+        """The model's server does not crash, so all its WAL is safe."""
+        await self.connect(conninfo, application)
+
+    async def look_at_all_running(self, connection: object) -> Snapshot:
+        """With every transaction that writes."""
+        self._around.server.burn_xid()
+        return await self.look(connection)
+
+    async def holders_of(self, *_: object) -> tuple[()]:
+        """Nobody asks who they are."""
+        return ()
+
+    async def read_tables(self, connection: object, oids: Iterable[int]) -> dict[int, Table]:  # noqa: ARG002 - as the real one
+        """By oid."""
+        await self._around.pause(0.002)
+        return {oid: facts_of(self._around.server.relations[oid]) for oid in oids}
+
+    async def find_tables(
+        self,
+        connection: object,  # noqa: ARG002 - as the real one
+        names: Iterable[tuple[str, str]],
+    ) -> dict[tuple[str, str], Table]:
+        """By name."""
+        await self._around.pause(0.002)
+        wanted = set(names)
+        found = map(facts_of, self._around.server.relations.values())
+        return {(one.schema, one.name): one for one in found if (one.schema, one.name) in wanted}
+
+    async def copy(
+        self,
+        transaction: SnapshotTransaction,
+        writer: BaseWriter,
+        chunk_bytes: int,
+        clocks: Clocks,
+        progress: Callable[[], None],  # noqa: ARG002 - nobody looks
+    ) -> Base:
+        """Copy the rows that the snapshot shows."""
+        chunks, selection = Chunks(transaction.selection.columns, chunk_bytes), transaction.selection
+        relation = self._around.server.relations[selection.oid]
+        matches = self._around.predicate(selection.where)
+        rows = [named(relation, row) for row in transaction.seen.rows[selection.oid].values()]
+        wanted = [{name: row[name] for name in selection.columns} for row in rows if matches(row)]
+        for start in range(0, len(wanted), 4):
+            await self._around.pause(0.01)
+            if self._around.happens(self._around.lost_snapshots):
+                raise SnapshotLost("the snapshot's connection broke", sqlstate=None)
+            for chunk in chunks.add(pa.array(wanted[start : start + 4], chunks.values)):
+                await in_thread(lambda chunk=chunk: writer.chunk(chunk, written_at=clocks.wall()))
+        for chunk in chunks.rest():
+            await in_thread(lambda chunk=chunk: writer.chunk(chunk, written_at=clocks.wall()))
+        return await in_thread(
+            lambda: writer.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=clocks.wall())
+        )

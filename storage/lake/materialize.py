@@ -1,0 +1,123 @@
+"""Bringing a lake up to date, once or for ever: a loop around `LakeWriter.step`, and what is said of it.
+
+It is its own loop and no streaming query, since a checkpoint of the engine would be a second truth.
+"""
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from storage.disk import LocalDisk, folder_of
+from storage.errors import SharedDiskFault, StorageError, UnknownFormat
+from storage.lake.errors import CommitUnknown, LakeWaits, TaskFailed
+from storage.lake.limits import STALL_SECONDS, WRITER_PAUSE_SECONDS_MAX
+from storage.lake.loads import Runner
+from storage.lake.retire import retire
+from storage.lake.settings import settle
+from storage.lake.writer import LakeWriter, Step
+from storage.layout import CATALOG, PROGRESS
+
+logger: Final = logging.getLogger(__name__)
+
+_PASSING: Final = (SharedDiskFault, TaskFailed, CommitUnknown)
+"""Faults after which the same is tried again; nothing was published."""
+
+_RETIRE_EVERY: Final = 20
+"""Versions between two looks at what is old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one step did, for those who print it."""
+
+    step: Step
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to materialize."""
+
+    data: Path
+    lake: Path
+    shapes: tuple[str, ...] | None = None
+    every_seconds: float | None = None
+    """None: once."""
+    stop: Event = field(default_factory=Event)
+
+
+@contextmanager
+def writing(order: Order, run: Runner, at: Callable[[str], None] = lambda _: None) -> Iterator[LakeWriter]:
+    """A writer of the lake, which is made if it is not there."""
+    names = {path.name.partition(".")[0] for path in order.data.glob("*")}
+    if not {CATALOG, PROGRESS} <= names:
+        raise UnknownFormat("the folder has no shapes: nothing was confirmed in it yet", path=str(order.data))
+    order.lake.mkdir(parents=True, exist_ok=True)
+    unique = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+    with folder_of(LocalDisk(order.data.resolve())) as data, folder_of(LocalDisk(order.lake.resolve())) as lake:
+        wanted = settle(lake, order.shapes, unique)
+        yield LakeWriter(data, lake, run, wanted=wanted, unique=unique, now=lambda: time.time_ns() // 1000, at=at)
+
+
+def materialize(
+    order: Order, run: Runner, tell: Callable[[Told], None], at: Callable[[str], None] = lambda _: None
+) -> None:
+    """Bring the lake up to date, and keep it so if that is asked for."""
+    with writing(order, run, at) as writer:
+        writer.show()
+        if order.every_seconds is None:
+            _once(writer, tell)
+            retire(order.lake.resolve(), now=time.time())
+        else:
+            _follow(order, order.every_seconds, writer, tell)
+
+
+def _once(writer: LakeWriter, tell: Callable[[Told], None]) -> None:
+    """Finish what was begun, then one version at the present G."""
+    while True:
+        began = time.monotonic()
+        step = writer.step(even_if_quiet=True)
+        tell(Told(step, time.monotonic() - began))
+        if step.waits_for:
+            raise LakeWaits("; ".join(f"{name}: {why}" for name, why in step.waits_for.items()))
+        if step.version is None or step.was_decided:
+            return
+
+
+def _follow(order: Order, every_seconds: float, writer: LakeWriter, tell: Callable[[Told], None]) -> None:
+    pause, moved, published = every_seconds, time.monotonic(), 0
+    while not order.stop.is_set():
+        began = time.monotonic()
+        try:
+            step = writer.step()
+            pause = every_seconds
+        except _PASSING as error:
+            logger.warning("trying again: %s", error)
+            pause = min(max(1.0, 2 * pause), max(WRITER_PAUSE_SECONDS_MAX, every_seconds))
+            step = Step(waits_for={"": str(error)})
+        if step.version is not None:
+            tell(Told(step, time.monotonic() - began))
+            published += 1
+            if published % _RETIRE_EVERY == 0:
+                _retire(order)
+        if step.version is not None or not step.waits_for:
+            moved = time.monotonic()
+        elif time.monotonic() - moved > STALL_SECONDS:
+            why = "; ".join(f"{name or 'all'}: {why}" for name, why in step.waits_for.items())
+            logger.warning("the lake stands still for %.0f s, and G does not: %s", time.monotonic() - moved, why)
+            moved = time.monotonic()
+        order.stop.wait(max(0.0, pause - (time.monotonic() - began)))
+
+
+def _retire(order: Order) -> None:
+    try:
+        retire(order.lake.resolve(), now=time.time())
+    except StorageError as error:
+        logger.warning("old versions are kept for now: %s", error)

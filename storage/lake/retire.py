@@ -1,0 +1,165 @@
+"""What is old goes, in an order in which no reader is left with a name that leads nowhere.
+
+    1. version records, the oldest first: from then on nobody opens them
+    2. views that no kept version shows
+    3. files that no kept version has: those that a commit took out of the table, and, once old, those that no commit
+       ever named (a task that was run twice, a writer that died)
+    4. commits of Delta logs before the last checkpoint that the oldest kept version needs; cuts and loads of no use
+
+Every step may be repeated, and a crash between two leaves too much and never too little.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from storage.disk import LocalDisk
+from storage.lake.delta_log import files_at
+from storage.lake.lake_layout import (
+    CUTS,
+    DELTA,
+    SIDES,
+    STAGING,
+    VERSIONS,
+    VIEWS,
+    numbered_path,
+    side_folder,
+    view_cut,
+)
+from storage.lake.limits import ORPHAN_AGE_SECONDS_MIN, VERSION_AGE_SECONDS_MIN, VERSIONS_KEPT
+from storage.lake.loads import read_loads
+from storage.lake.records import record_numbers
+from storage.lake.versions import Version, read_version
+from storage.lake.views import shown_cut
+
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\..*)?\.parquet")
+
+
+@dataclass(slots=True)
+class Retired:
+    """What went."""
+
+    versions: int = 0
+    files: int = 0
+    bytes: int = 0
+    commits: int = 0
+
+
+def retire(
+    root: Path,
+    *,
+    now: float,
+    kept: int = VERSIONS_KEPT,
+    age_seconds: float = VERSION_AGE_SECONDS_MIN,
+    orphan_seconds: float = ORPHAN_AGE_SECONDS_MIN,
+) -> Retired:
+    """Keep the newest versions, and those that are young; remove what only others needed."""
+    lake, retired = LocalDisk(root), Retired()
+    numbers = record_numbers(lake, VERSIONS)
+    for number in numbers[:-kept] if kept else []:
+        path = root / numbered_path(VERSIONS, number)
+        if now - path.stat().st_mtime < age_seconds:
+            break
+        path.unlink(missing_ok=True)
+        retired.versions += 1
+    if retired.versions:
+        lake.sync_folder(VERSIONS)
+    versions = [one for number in record_numbers(lake, VERSIONS) if (one := read_version(lake, number)) is not None]
+    if not versions:
+        return retired
+    _retire_views(root, versions, now - age_seconds)
+    newest_log = max((table.log for version in versions for table in version.tables), default=0)
+    loaded = {file.name for load in read_loads(lake).values() if load.log > newest_log for file in load.files}
+    for folder, oldest in _tables(root, versions):
+        _retire_files(folder, oldest, loaded, now - orphan_seconds, retired)
+        _retire_commits(folder, oldest, retired)
+    for number in record_numbers(lake, CUTS):
+        if number < versions[0].number:
+            (root / numbered_path(CUTS, number)).unlink(missing_ok=True)
+    for path in (root / STAGING).glob("*"):
+        if path.name.isdecimal() and int(path.name) <= versions[-1].number:
+            shutil.rmtree(path, ignore_errors=True)
+    lake.close()
+    return retired
+
+
+def _retire_views(root: Path, versions: list[Version], before: float) -> None:
+    """Views of kept versions stay, and the one that is shown, and young ones: somebody may be in them."""
+    wanted = {
+        (table.name, side, of_version.cut)
+        for version in versions[-1:]
+        for table in version.tables
+        for side in SIDES
+        if (of_version := table.side(side)) is not None
+    }
+    for folder in (root / VIEWS).glob("*/*"):
+        for side in SIDES:
+            cut = view_cut(folder.name, side)
+            if cut is None or (folder.parent.name, side, cut) in wanted:
+                continue
+            if shown_cut(root, folder.parent.name, side) != cut and folder.stat().st_ctime < before:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tables(root: Path, versions: list[Version]) -> Iterator[tuple[Path, int | None]]:
+    """Every table's folder, and the oldest version of its log that is needed; None if none is."""
+    oldest: dict[str, int] = {}
+    for version in versions:
+        for table in version.tables:
+            for side in SIDES:
+                of_version = table.side(side)
+                if of_version is not None:
+                    path = side_folder(table.name, table.generation, side)
+                    oldest[path] = min(oldest.get(path, of_version.delta), of_version.delta)
+    for folder in (root / DELTA).glob("*/*/*"):
+        yield folder, oldest.get(str(folder.relative_to(root)))
+
+
+def _retire_files(folder: Path, oldest: int | None, loaded: set[str], before: float, retired: Retired) -> None:
+    added, removed = _named_since(folder, 0)
+    if oldest is None:
+        kept = set(loaded)  # a generation that no version has; or one that has not had its first yet
+        removed |= added
+    else:
+        kept = set(files_at(folder, oldest)) | _named_since(folder, oldest + 1)[0]
+    for path in folder.glob("*.parquet"):
+        is_orphan = path.name not in added and path.name not in removed
+        is_unborn = path.name in loaded and is_orphan
+        if path.name in kept or is_unborn or (is_orphan and path.stat().st_mtime >= before):
+            continue
+        retired.files, retired.bytes = retired.files + 1, retired.bytes + path.stat().st_size
+        path.unlink(missing_ok=True)
+
+
+def _named_since(folder: Path, version: int) -> tuple[set[str], set[str]]:
+    """The files that commits from this version on have added and removed."""
+    added, removed = set[str](), set[str]()
+    for path in sorted((folder / "_delta_log").glob("*.json")):
+        match = _COMMIT.fullmatch(path.name)
+        if match is None or int(match[1]) < version:
+            continue
+        for line in path.read_text("utf-8").splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                added.add(action["add"]["path"])
+            if "remove" in action:
+                removed.add(action["remove"]["path"])
+    return added, removed
+
+
+def _retire_commits(folder: Path, oldest: int | None, retired: Retired) -> None:
+    log = folder / "_delta_log"
+    checkpoints = [int(match[1]) for path in log.glob("*.parquet") if (match := _CHECKPOINT.fullmatch(path.name))]
+    needed = max((number for number in checkpoints if oldest is not None and number <= oldest), default=None)
+    if needed is None:
+        return
+    for path in log.iterdir():
+        match = _COMMIT.fullmatch(path.name) or _CHECKPOINT.fullmatch(path.name)
+        if match is not None and int(match[1]) < needed:
+            path.unlink(missing_ok=True)
+            retired.commits += 1

@@ -1,0 +1,198 @@
+"""One table's part of a cut: which work there is, and the commits that follow from it."""
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from storage.disk import Disk
+from storage.lake.cuts import Cut, TableCut
+from storage.lake.delta_log import Committed, DeltaLog
+from storage.lake.lake_layout import CHANGES, STATE, generation_folder, side_folder, staging_folder
+from storage.lake.limits import CHANGES_TIERS_BYTES
+from storage.lake.loads import Load
+from storage.lake.parquet_files import NewFile, facts_of
+from storage.lake.pieces import pieces
+from storage.lake.state import StateFile
+from storage.lake.table_schema import TableSchema
+from storage.lake.tasks import Done, MergeRange, ReadPiece, TableWork, Work, planned
+from storage.lake.versions import SideVersion, TableVersion
+
+
+class KnownFiles:
+    """What the footers of files say: read once, since files never change."""
+
+    def __init__(self) -> None:
+        self._facts: dict[Path, StateFile] = {}
+
+    def state_file(self, folder: Path, name: str) -> StateFile:
+        """A file of a state."""
+        path = folder / name
+        if path not in self._facts:
+            rows, low = facts_of(path)
+            self._facts[path] = StateFile(name, low, rows)
+        return self._facts[path]
+
+    def forget_except(self, folder: Path, names: Iterable[str]) -> None:
+        """Files that are gone need not be known."""
+        kept = set(names)
+        gone = [path for path in self._facts if path.parent == folder and path.name not in kept]
+        for path in gone:
+            del self._facts[path]
+
+
+@dataclass
+class TableStep:
+    """A table on its way from one cut to the next: `first_work`, `second_work`, `commit`, in this order."""
+
+    root: Path
+    data_folder: str
+    data: Disk
+    cut: Cut
+    part: TableCut
+    before: TableVersion | None
+    load: Load
+    known: KnownFiles
+    log_of: Callable[[Path], DeltaLog]
+    done: list[Done] = field(default_factory=list)
+    files: list[StateFile] = field(default_factory=list)
+    """The state before the cut."""
+    gone: set[str] = field(default_factory=set)
+    """Files of the table's log that this cut removes whatever is written."""
+
+    def __post_init__(self) -> None:
+        self.schema = TableSchema.of_definition(self.part.definition)
+        self.sides = {side: self.log_of(self.root / self._side(side)) for side in (STATE, CHANGES)}
+
+    @property
+    def name(self) -> str:
+        return self.part.name
+
+    def first_work(self) -> list[Work]:
+        """Pieces of the log to be read; none if somebody has done all that was to be done."""
+        adopted = [log.adopted(self.cut.number) for log in self.sides.values()]
+        if all(one is not None for one in adopted):
+            return []
+        self._look_at_state()
+        ranges = pieces(self.data, self.part.log, self.part.after, self.part.upto)
+        refetched = None
+        if self.part.begins and self.before is not None:
+            refetched = self.before.upto.tx if self.before.generation == self.part.generation else None
+        small = self._small_changes() if len(ranges) == 1 else ()
+        return [
+            ReadPiece(
+                self._table(),
+                after,
+                upto,
+                tuple(self.files),
+                is_whole=len(ranges) == 1,
+                refetched=None if number else refetched,
+                small=small,
+            )
+            for number, (after, upto) in enumerate(ranges)
+        ]
+
+    def second_work(self) -> list[Work]:
+        """Ranges of keys to be merged with what the first work staged."""
+        staged = [done for done in self.done if done.staged is not None]
+        if not staged:
+            return []
+        last = max((number for number, done in enumerate(staged) if done.is_emptied), default=0)
+        is_emptied = any(done.is_emptied for done in staged)
+        keys = sorted({key for done in staged[last:] for key in done.keys})
+        array = pa.array(keys, pa.int64() if keys and isinstance(keys[0], int) else pa.large_string())
+        paths = tuple(done.staged for done in staged[last:] if done.staged is not None)
+        parts = planned(self.files, array, is_emptied=is_emptied)
+        return [MergeRange(self._table(), part, paths) for part in parts]
+
+    def commit(self) -> TableVersion:
+        """Let both of the table's logs have the cut, the changes first; the table as it is then."""
+        part, facts = self.part, {"quarantined": sum(done.quarantined for done in self.done)}
+        new = [file for done in self.done for file in done.changes]
+        gone = {name for done in self.done for name in done.changes_gone}
+        changes, said = self._commit(CHANGES, new, gone, self.schema.changes, facts)
+        state = None
+        if self.schema.has_state:
+            new = [file for done in self.done for file in done.state]
+            gone = {name for done in self.done for name in done.state_gone}
+            if part.begins:
+                loaded = {file.name for file in self.load.files}
+                new += [file for file in self.load.files if file.name not in gone]
+                gone = self.gone - loaded
+            state, _ = self._commit(STATE, new, gone, self.schema.state, {})
+        shutil.rmtree(self._table().staging, ignore_errors=True)
+        known = self.load.quarantined if self.before is None or part.begins else self.before.quarantined
+        count = known + int(said.get("quarantined", 0))
+        return TableVersion(part.name, part.generation, part.log, part.handle, part.upto, state, changes, count)
+
+    def files_of(self, side: str) -> list[str]:
+        """The files that a side has now."""
+        return self.sides[side].files()
+
+    def _commit(
+        self, side: str, new: Sequence[NewFile], gone: Iterable[str], schema: pa.Schema, facts: dict[str, Any]
+    ) -> tuple[SideVersion, dict[str, Any]]:
+        log, number = self.sides[side], self.cut.number
+        committed: Committed | None = log.adopted(number)
+        before = None if self.before is None or self.part.begins else self.before.side(side)
+        if committed is None and before is not None and not new and not set(gone):
+            return before, {}
+        if committed is None:
+            if self.part.begins:
+                log.create(schema)
+            committed = log.commit(number, schema, new, sorted(gone), facts)
+        self._remove_orphans(log, new)
+        log.checkpoint(committed.version)
+        return SideVersion(committed.version, number), committed.facts
+
+    def _remove_orphans(self, log: DeltaLog, new: Sequence[NewFile]) -> None:
+        """If a twin's commit came first, what was written here is nobody's."""
+        kept = set(log.files()) | {file.name for file in self.load.files}
+        for file in new:
+            if file.name not in kept:
+                (log.folder / file.name).unlink(missing_ok=True)
+
+    def _look_at_state(self) -> None:
+        """The state's files before the cut: the table's, or those of the base with which the log begins."""
+        folder = self.root / self._side(STATE)
+        if not self.schema.has_state:
+            return
+        listed = [name for name in self.sides[STATE].files() if (folder / name).exists()]
+        if self.part.begins:
+            self.gone = set(self.sides[STATE].files())
+            listed = [file.name for file in self.load.files if (folder / file.name).exists()]
+        self.files = [self.known.state_file(folder, name) for name in listed]
+        self.known.forget_except(folder, listed)
+
+    def _small_changes(self) -> tuple[str, ...]:
+        """Files at the end of the table that are written anew as one."""
+        folder = self.root / self._side(CHANGES)
+        names = self.sides[CHANGES].files()  # by offset
+        count = tail_to_merge([(folder / name).stat().st_size for name in names])
+        return tuple(names[len(names) - count :])
+
+    def _side(self, side: str) -> str:
+        return side_folder(self.part.name, self.part.generation, side)
+
+    def _table(self) -> TableWork:
+        return TableWork(
+            self.data_folder,
+            str(self.root / generation_folder(self.part.name, self.part.generation)),
+            str(self.root / staging_folder(self.cut.number) / self.part.name),
+            self.part.name,
+            self.part.log,
+            self.cut.number,
+            self.schema,
+        )
+
+
+def tail_to_merge(sizes: Sequence[int]) -> int:
+    """How many of the last files are written anew as one: those of the first tier that is full."""
+    for bytes_max, count_min in CHANGES_TIERS_BYTES:
+        count = next((place for place, size in enumerate(reversed(sizes)) if size >= bytes_max), len(sizes))
+        if count >= count_min:
+            return count
+    return 0

@@ -1,0 +1,238 @@
+"""One writer of a lake: finishes the cut that is open, or decides the next one, and does its work.
+
+Everything is found in the lake's folder: there is no checkpoint beside it. A writer that dies anywhere is replaced by
+one that starts here again; two at once do the same work, and the first to commit each part has done it.
+
+    decide (cuts/<n>.json) -> read and merge -> commit each table -> publish (versions/<n>.json) -> show views
+
+Invariants:
+    cut n + 1 is decided by who has seen version n
+    version n is published when all its tables are at cut n, or were not touched by it
+    a fault before the publication leaves version n - 1 as it was
+"""
+
+import logging
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from storage.catalog import CatalogReader
+from storage.catalog_records import Shape
+from storage.disk import LocalDisk
+from storage.errors import StorageError, UnknownLog
+from storage.folder_reader import FolderReader
+from storage.lake.cuts import Cut, Decision, decide, shapes_at
+from storage.lake.delta_log import DeltaLog, files_at
+from storage.lake.errors import LaggingWriter
+from storage.lake.lake_layout import CUTS, SIDES, TABLES, numbered_path, side_folder
+from storage.lake.limits import LEASE_SECONDS
+from storage.lake.loads import Load, Runner, base_of, load, read_load
+from storage.lake.records import create_once, read_record
+from storage.lake.table_step import KnownFiles, TableStep
+from storage.lake.tasks import Work, rows_of
+from storage.lake.versions import Version, latest_version, publish
+from storage.lake.views import build_view, hide_view, show_view, shown_cut
+from storage.leases import Lease, end_lease, leases, take_lease
+from storage.ledger import may_cut_at
+from storage.offset import LogOffset
+from storage.progress import ProgressReader
+
+logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step did."""
+
+    version: Version | None = None
+    """The version that was published; None if there was nothing to do."""
+    rows: int = 0
+    was_decided: bool = False
+    """The cut was decided in this step, and not found."""
+    waits_for: dict[str, str] = field(default_factory=dict)
+    """Tables that hold the lake where it is, and why."""
+
+
+class LakeWriter:
+    """`step` until told otherwise. Every fault is an exception, after which another step may be tried."""
+
+    def __init__(
+        self,
+        data: LocalDisk,
+        lake: LocalDisk,
+        run: Runner,
+        *,
+        wanted: frozenset[str] | None,
+        unique: str,
+        now: Callable[[], int],
+        at: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._data = data
+        self._lake = lake
+        self._root = Path(lake.root).resolve()
+        self._run = run
+        self._wanted = wanted
+        self._unique = unique
+        self._now = now
+        self._at = at
+        self._catalog = CatalogReader(data)
+        self._progress = ProgressReader(data)
+        self._reader = FolderReader(data)
+        self._known = KnownFiles()
+        self._loads: dict[int, Load] = {}
+        self._leased: set[int] = set()
+        self._lease_prefix = f"lake-{zlib.crc32(str(self._root).encode()):08x}-"
+        self._log_of = lru_cache(maxsize=1024)(DeltaLog)
+
+    def step(self, *, even_if_quiet: bool = False) -> Step:
+        """Go from one version to the next. Without rows there is none, unless asked for."""
+        before = latest_version(self._lake)
+        number = 1 if before is None else before.number + 1
+        waits: dict[str, str] = {}
+        cut = self._cut(number)
+        was_open = cut is not None
+        if cut is None:
+            decision = self._decide(before)
+            waits = decision.waits_for
+            if decision.cut is None or not (even_if_quiet or self._is_touched(decision.cut, before)):
+                return Step(waits_for=waits)
+            self._at("before the cut")
+            create_once(self._lake, numbered_path(CUTS, number), decision.cut.to_json(), self._unique)
+            self._at("after the cut")
+            cut = self._cut(number)
+            assert cut is not None, "somebody wrote it"
+        try:
+            return replace(self._finish(cut, before), was_decided=not was_open, waits_for=waits)
+        except LaggingWriter as error:
+            logger.info("%s", error)
+            return Step(waits_for=waits)
+
+    def show(self) -> None:
+        """Let the plain views be those of the newest version: again, perhaps, after a crash."""
+        while (version := latest_version(self._lake)) is not None:
+            for table in version.tables:
+                for side in SIDES:
+                    of_version = table.side(side)
+                    if of_version is not None and shown_cut(self._root, table.name, side) != of_version.cut:
+                        self._show(version, table.name, side)
+            for name in self._lake.names(TABLES):
+                for side in SIDES if version.table(name) is None else ():
+                    hide_view(self._root, name, side)
+            newest = latest_version(self._lake)
+            if newest is None or newest.number == version.number:
+                return  # a slow twin may have shown an older one: whoever sees that shows the newest again
+
+    def _cut(self, number: int) -> Cut | None:
+        content = read_record(self._lake, numbered_path(CUTS, number))
+        return None if content is None else Cut.from_json(content)
+
+    def _decide(self, before: Version | None) -> Decision:
+        self._progress.refresh()  # G first: the catalog that is read after it knows the version that G names
+        self._catalog.refresh()
+        record = self._progress.history.latest
+        if record is None:
+            return Decision(None)
+        shapes = shapes_at(self._catalog.state, record.catalog_version, self._wanted)
+        for shape in shapes.values():
+            self._load(shape)
+        last = None if before is None else self._cut(before.number)
+        loads = {log: one.loaded for log, one in self._loads.items()}
+        records = self._progress.history.newest_first()
+        return decide(last, records, self._catalog.state, loads, self._wanted, self._may_cut)
+
+    def _load(self, shape: Shape) -> None:
+        """Bring a shape's base into the lake, unless it is there."""
+        if shape.log in self._loads:
+            return
+        found = read_load(self._lake, shape.log)
+        if found is None:
+            base = base_of(self._reader, shape)
+            self._lease(shape.log, base.floor)
+            self._at("before a load")
+            found = load(self._lake, self._root, str(self._data.root), shape, base, self._run, self._unique)
+            self._at("after a load")
+            logger.info("table %s: %d rows loaded", shape.name, found.rows)
+        self._loads[shape.log] = found
+
+    def _may_cut(self, log: int, upto: LogOffset) -> bool:
+        try:
+            return may_cut_at(self._reader.folded_ranges(log), upto)
+        except UnknownLog:
+            return True
+
+    def _is_touched(self, cut: Cut, before: Version | None) -> bool:
+        """Whether the version would differ from the one before in more than its number."""
+        names = {table.name for table in cut.tables}
+        if before is None or names != {table.name for table in before.tables}:
+            return True
+        return any(
+            table.begins or self._has_rows(table.name, table.log, table.after, table.upto) for table in cut.tables
+        )
+
+    def _has_rows(self, name: str, log: int, after: LogOffset, upto: LogOffset) -> bool:
+        return next(rows_of(self._reader, name, log, after, upto, max_bytes=0), None) is not None
+
+    def _finish(self, cut: Cut, before: Version | None) -> Step:
+        steps = [self._table_step(cut, name, before) for name in (table.name for table in cut.tables)]
+        self._at("before the work")
+        self._do((step, step.first_work()) for step in steps)
+        self._do((step, step.second_work()) for step in steps)
+        self._at("before the commits")
+        tables = []
+        for step in steps:
+            tables.append(step.commit())
+            self._at("after a commit")
+        made = Version(cut.number, cut.incarnation, cut.lsn, cut.commit_time, tuple(tables))
+        version = publish(self._lake, made, self._unique)
+        self._at("after the version")
+        self.show()
+        self._at("after the views")
+        for table in cut.tables:
+            self._lease(table.log, table.upto)
+        return Step(version, sum(done.rows for step in steps for done in step.done))
+
+    def _table_step(self, cut: Cut, name: str, before: Version | None) -> TableStep:
+        part = cut.table(name)
+        assert part is not None, "it is one of the cut's"
+        found = self._loads.get(part.log) or read_load(self._lake, part.log)
+        assert found is not None, "a cut has loaded logs only"
+        self._loads[part.log] = found
+        known = None if before is None else before.table(name)
+        data = str(self._data.root)
+        return TableStep(self._root, data, self._data, cut, part, known, found, self._known, self._log_of)
+
+    def _do(self, work: Iterable[tuple[TableStep, list[Work]]]) -> None:
+        """One job for all tables; each gets what its own work has done."""
+        planned = [(step, item) for step, items in work for item in items]
+        if planned:
+            done = self._run([item for _, item in planned])
+            for (step, _), one in zip(planned, done, strict=True):
+                step.done.append(one)
+
+    def _show(self, version: Version, name: str, side: str) -> None:
+        table = version.table(name)
+        of_version = None if table is None else table.side(side)
+        assert table is not None, "it is one of the version's"
+        assert of_version is not None, "the side is there"
+        folder = self._root / side_folder(name, table.generation, side)
+        files = files_at(folder, of_version.delta)
+        build_view(self._root, name, table.generation, side, of_version.cut, files, self._unique)
+        show_view(self._root, name, side, of_version.cut, self._unique)
+
+    def _lease(self, log: int, offset: LogOffset) -> None:
+        """Keep the rows that the lake does not have yet. Best effort: a folder that cannot be written can be read."""
+        now = self._now()
+        mine = f"{self._lease_prefix}{self._unique}"
+        try:
+            take_lease(self._data, Lease(log, mine, offset, now + int(LEASE_SECONDS * 1_000_000)), now=now)
+            for other in leases(self._data, log, now=now) if log not in self._leased else ():
+                if other.reader.startswith(self._lease_prefix) and other.reader != mine:
+                    end_lease(self._data, log, other.reader)  # of this lake, by a writer that was here before
+            self._leased.add(log)
+        except UnknownLog:
+            return
+        except StorageError as error:
+            logger.warning("no lease on log %d, so its rows may be retired before they are read: %s", log, error)

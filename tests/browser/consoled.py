@@ -1,0 +1,95 @@
+"""The whole program in the test's own process, with its console: the loop beside a real server, and HTTP."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdc.http.application import application
+from cdc.http.console.api import ConsoleApi
+from cdc.http.console.page import CONSOLE_PATH
+from cdc.http.console.recording import recording
+from cdc.http.console.sampler import Sampler
+from cdc.http.server import listen, serving, url_of
+from cdc.status.slot_watch import SlotWatch
+from shapes.http.app import ShapeApp
+from shapes.service import ShapeService
+from tests.loop import Loop, looping
+from tests.postgres import Database
+
+SHOP = (
+    "CREATE TABLE customers (id int PRIMARY KEY, name text, city text)",
+    "CREATE TABLE orders (id int PRIMARY KEY, customer int, state text, total numeric(10, 2))",
+    "CREATE TABLE order_lines (order_id int, line int, product text, quantity int, PRIMARY KEY (order_id, line))",
+    "CREATE TABLE payments (id int PRIMARY KEY, order_id int, amount numeric(10, 2))",
+    "INSERT INTO customers SELECT g, 'Customer ' || g, (ARRAY['Bern', 'Graz', 'Ulm'])[1 + g % 3] "
+    "FROM generate_series(1, 300) g",
+)
+ORDER = """
+    WITH o AS (INSERT INTO orders SELECT g, g % 300 + 1, 'new', g % 97 FROM generate_series(%s::int, %s) g
+          RETURNING id)
+    INSERT INTO order_lines SELECT id, line, repeat('product ', 4) || line, line FROM o, generate_series(1, 3) line
+"""
+
+
+@dataclass
+class Consoled:
+    """A running program."""
+
+    loop: Loop
+    url: str
+
+    @property
+    def console(self) -> str:
+        return self.url + CONSOLE_PATH
+
+
+@asynccontextmanager
+async def consoled(database: Database, folder: Path, secret: str | None = None, **settings: Any) -> AsyncIterator[Consoled]:
+    """As `cdc.serve` puts it together."""
+    listener = listen("127.0.0.1", 0)
+    with recording() as recorder, contextlib.closing(listener):
+        async with looping(database, folder, **settings) as loop:
+            app = loop.app
+            watch = SlotWatch(app.settings.database_url, app.settings.slot, "test")
+            sampler = Sampler(app, watch)
+            shapes = ShapeApp(ShapeService(app.house, app.nursery))
+            answering = application(app, watch, secret, ConsoleApi(app.settings, recorder, sampler), shapes)
+            async with watch.running(), sampler.running(), serving(answering, listener):
+                try:
+                    yield Consoled(loop, url_of(listener))
+                finally:
+                    shapes.stop()
+
+
+class Customers:
+    """They order, in small transactions, until the context is left."""
+
+    def __init__(self, database: Database) -> None:
+        self.orders_count = 0
+        self._database = database
+        self._left = asyncio.Event()
+
+    async def __aenter__(self) -> "Customers":
+        self._task = asyncio.create_task(self._order())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._left.set()
+        await self._task
+
+    async def _order(self) -> None:
+        while not self._left.is_set():
+            size = 1 + self.orders_count * 7 % 23
+            await asyncio.to_thread(self._place, size)
+            self.orders_count += size
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await self._left.wait()
+
+    def _place(self, size: int) -> None:
+        with self._database.connect() as connection:
+            connection.execute(ORDER, [self.orders_count, self.orders_count + size - 1])

@@ -1,0 +1,67 @@
+"""Pictures of the console under load, for the eye and for the documents: `python -m tests.browser.pictures FOLDER`."""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from cdc.http.console.page import CONSOLE_PATH
+from storage.store import StoreOptions
+from storage.write_buffer import BufferOptions
+from tests.browser.chromium import PHONE, WIDE, browsing
+from tests.browser.consoled import SHOP, Consoled, Customers, consoled
+from tests.postgres import WANTED, Database, make_server, new_database
+from tests.waiting import eventually
+
+VIEWS = ("overview", "shapes", "slot", "events", "doctor")
+LAZY = StoreOptions(BufferOptions(flush_age_seconds=20.0))
+"""Rows wait for a flush for so long that a picture shows who holds G."""
+
+
+async def take(database: Database, folder: Path) -> None:
+    """All pictures."""
+    database.execute(*SHOP)
+    with tempfile.TemporaryDirectory() as data:
+        async with consoled(database, Path(data), store=LAZY) as console:
+            await console.loop.add("customers", "customers")
+            await console.loop.add("orders", "orders")
+            await console.loop.add("order_lines", "order_lines")
+            await console.loop.add("order_lines", "doubles", where="quantity = 2", columns="order_id,line,product")
+            await console.loop.add("customers", "in_bern", where="city = 'Bern'")
+            await console.loop.add("payments")
+            async with Customers(database) as customers:
+                await eventually(lambda: customers.orders_count > 1000, "a load")
+                for size, scheme in ((WIDE, "light"), (WIDE, "dark"), (PHONE, "light"), (PHONE, "dark")):
+                    await _take(console, folder, size, scheme)
+
+
+async def _take(console: Consoled, folder: Path, size: tuple[int, int], scheme: str) -> None:
+    handle = console.loop.living("orders").handle
+    async with browsing(size, scheme) as tab:
+        for view in (*VIEWS, f"shapes/{handle}"):
+            await tab.page.goto(f"{console.url}{CONSOLE_PATH}#/{view}")
+            await tab.page.locator(".view").wait_for()
+            if view == "overview":
+                await tab.page.locator(".chart .line").first.wait_for()
+            if view == "doctor":
+                await tab.page.locator(".event, .why").first.wait_for()
+            if "/" in view:
+                await tab.page.locator("#tail li").nth(20).wait_for()
+            name = f"{view.partition('/')[0] + ('-one' if '/' in view else '')}-{scheme}-{size[0]}.png"
+            await tab.page.screenshot(path=folder / name, full_page=True)
+        sys.stdout.write("".join(f"complaint: {one}\n" for one in tab.complaints))
+
+
+def main() -> None:
+    """Into the folder that is named."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    server = make_server(WANTED[-1], max_slot_wal_keep_size="2GB")
+    try:
+        asyncio.run(take(new_database(server), folder))
+    finally:
+        server.remove()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Another timeline: a server that was promoted. Who goes on, and who begins anew (A2)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from shapes.endings import STREAM_REPLACED
+from storage.catalog_records import Life
+from tests.loop import Loop, looping
+from tests.postgres import Database, Server, new_database
+from tests.waiting import eventually
+
+ITEMS = "CREATE TABLE items (id int PRIMARY KEY, v text)"
+ALL = "SELECT id, v FROM items"
+
+
+def promote(server: Server, database: Database) -> None:
+    """A failover as we see it: the server goes away, a standby of the same data answers, and is promoted."""
+    server.stop("fast")
+    (server.folder / "data/standby.signal").touch()
+    server.start()
+    database.execute("SELECT pg_promote()")
+
+
+async def on_timeline(loop: Loop, timeline: int) -> None:
+    lineage = loop.app.house.lineage
+    await eventually(
+        lambda: lineage.incarnation is not None and lineage.incarnation.timeline == timeline, "the timeline", 40
+    )
+
+
+async def test_shapes_go_on_when_all_that_came_lies_below_the_switch(
+    own_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = own_server()
+    database = new_database(server)
+    database.execute(ITEMS, "INSERT INTO items VALUES (1, 'before')")
+    async with looping(database, tmp_path) as loop:
+        entry = await loop.add("items", "items")
+        database.execute("INSERT INTO items VALUES (2, 'first timeline')")
+        await loop.caught_up()
+        first = loop.app.house.lineage.incarnation
+        promote(server, database)
+        database.execute("INSERT INTO items VALUES (3, 'second timeline')")
+        await on_timeline(loop, 2)
+        await loop.caught_up(40)
+        assert loop.living("items").handle == entry.handle
+        assert loop.rows(entry) == loop.table(ALL)
+        second = loop.app.house.lineage.incarnation
+        assert first is not None
+        assert second is not None
+        assert second.slot_epoch > first.slot_epoch, "G is that of another life"
+    async with looping(database, tmp_path) as loop:
+        database.execute("INSERT INTO items VALUES (4, 'after a restart')")
+        await loop.caught_up()
+        assert loop.living("items").handle == entry.handle
+        assert loop.rows(entry) == loop.table(ALL)
+
+
+async def test_after_a_restart_of_ours_everybody_begins_anew(own_server: Callable[..., Server], tmp_path: Path) -> None:
+    """Nobody knows any more what the process before received of the timeline that was left."""
+    server = own_server()
+    database = new_database(server)
+    database.execute(ITEMS, "INSERT INTO items VALUES (1, 'before')")
+    async with looping(database, tmp_path) as loop:
+        named, some = await loop.add("items", "items"), await loop.add("items", where="id < 100")
+        await loop.caught_up()
+    promote(server, database)
+    database.execute("INSERT INTO items VALUES (2, 'second timeline')")
+    async with looping(database, tmp_path) as loop:
+        registry = loop.app.house.registry
+        await on_timeline(loop, 2)
+        await eventually(
+            lambda: (entry := registry.named("items")) is not None and entry.shape.life is Life.READY, "a successor", 40
+        )
+        await loop.caught_up()
+        assert loop.living("items").handle != named.handle
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+        for ended in (registry.find(named.handle), registry.find(some.handle)):
+            assert ended is not None
+            assert (ended.shape.life, ended.shape.reason) == (Life.ENDED, STREAM_REPLACED)

@@ -1,0 +1,96 @@
+"""Killed at a named point: between any two steps that reach the disk or the server, and right after what was told.
+
+Each process is given all kinds of work at once: commits of two tables, a TRUNCATE, an altered table, a birth, a broken
+connection. It dies at its point, whatever reaches it first; the next one must have the tables' rows.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier
+
+from tests.dying_process import DIED, LATE
+from tests.integration.test_kills import check_confirmed
+from tests.loop import looping
+from tests.postgres import Database
+from tests.waiting import eventually, until
+
+TABLES = (
+    "CREATE TABLE orders (id int PRIMARY KEY, v text)",
+    "CREATE TABLE scraps (id int PRIMARY KEY, v text)",
+    "CREATE TABLE altered (id int PRIMARY KEY, v text)",
+    "INSERT INTO orders SELECT g, 'v' FROM generate_series(1, 50) g",
+    "INSERT INTO scraps SELECT g, 'v' FROM generate_series(1, 50) g",
+    "INSERT INTO altered SELECT g, 'v' FROM generate_series(1, 50) g",
+)
+NAMES = ("orders", "scraps", "altered")
+
+POINTS = [
+    "after shapes.collector:Collector.plan",
+    "after shapes.collector:Collector.commit",
+    "after shapes.collector:Collector.append",
+    "after shapes.collector:Collector.finish",
+    "before storage.flush:FlushJob.run",
+    "after storage.flush:FlushJob.run",
+    "after storage.store:Store.end_flush",
+    "before storage.progress:ProgressLog.append",
+    "after storage.progress:ProgressLog.append",
+    "after cdc.source.session:Session.confirm",
+    "after cdc.source.replies:Replies.take",
+    "before storage.store:Store.abandon",
+    "after storage.store:Store.abandon",
+    "before shapes.registry:Registry.born",
+    "after shapes.registry:Registry.born",
+    "after storage.store:Store.create_log",
+    "before shapes.registry:Registry.ready",
+    "after shapes.registry:Registry.ready",
+    "before shapes.registry:Registry.ended",
+    "after shapes.registry:Registry.ended",
+    "after shapes.endings:empty_base",
+    "after shapes.registry:Registry.rebased",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_process_that_dies_there_loses_nothing(newest_database: Database, tmp_path: Path, point: str) -> None:
+    database = newest_database
+    database.execute(*TABLES)
+    async with looping(database, tmp_path) as loop:
+        for name in NAMES:
+            await loop.add(name, name)
+        await loop.caught_up()
+    work_until_it_dies(database, tmp_path, point)
+    check_confirmed(database, tmp_path)
+    database.execute("INSERT INTO orders VALUES (-1, 'after')")
+    async with looping(database, tmp_path) as loop:
+        registry = loop.app.house.registry
+        await loop.caught_up(30)
+        await eventually(lambda: not registry.awaiting() and not loop.app.nursery.orders, "successors")
+        await loop.caught_up()
+        for name in NAMES:
+            assert loop.rows(loop.living(name)) == loop.table(SQL("TABLE {}").format(Identifier(name))), name
+        if registry.named(LATE) is not None:
+            assert loop.rows(loop.living(LATE)) == loop.table("SELECT * FROM orders WHERE id > 0")
+
+
+def work_until_it_dies(database: Database, folder: Path, point: str) -> None:
+    command = [sys.executable, "-m", "tests.dying_process", database.conninfo(), str(folder), point]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, database.connect() as writer:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "streaming\n"
+            writer.execute("ALTER TABLE altered ADD COLUMN w int")
+            writer.execute("INSERT INTO altered VALUES (1001, 'x', 7)")
+            writer.execute("TRUNCATE scraps")
+            writer.execute("INSERT INTO orders SELECT g, repeat('x', 100) FROM generate_series(1000, 4000) g")
+            writer.execute("INSERT INTO scraps VALUES (7, 'after')")
+            writer.execute("UPDATE orders SET v = v || '!' WHERE id % 7 = 0")
+            writer.execute("DELETE FROM orders WHERE id BETWEEN 20 AND 30")
+            if "abandon" in point:
+                writer.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+            until(lambda: process.poll() is not None, f"the process to die {point}")
+            assert process.returncode == DIED
+        finally:
+            process.kill()

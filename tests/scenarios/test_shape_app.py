@@ -1,0 +1,214 @@
+"""The shape endpoint over a store on a disk in memory: walks, wake-ups, bounds, and what is never said too early."""
+
+import asyncio
+import threading
+from typing import Any
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shapes.endings import TRUNCATED
+from shapes.http.settings import HttpSettings
+from storage.offset import LogOffset
+from storage.rows import Kind
+from storage.truncation import empty_base
+from tests.shape_rig import Answer, Rig
+from tests.waiting import eventually
+
+QUICK = HttpSettings(long_poll_seconds=1.0, ready_seconds=0.2, sse_seconds=0.5, sse_keepalive_seconds=0.1)
+
+
+def ids(answer: Answer) -> list[str]:
+    return [one["value"]["id"] for one in answer.messages if "value" in one]
+
+
+async def walk(rig: Rig, offset: str = "-1") -> tuple[list[str], list[Answer]]:
+    """Follow `electric-offset` until up to date."""
+    found, answers = [], []
+    for _ in range(1_000):
+        answer = await rig.follow(offset)
+        assert answer.status == 200, answer.body
+        found += ids(answer)
+        answers.append(answer)
+        if "electric-up-to-date" in answer.headers:
+            return found, answers
+        assert answer.headers["electric-offset"] != offset, "a reader would ask the same for ever"
+        offset = answer.headers["electric-offset"]
+    raise AssertionError("never up to date")
+
+
+@given(
+    transactions=st.lists(st.integers(1, 6), max_size=12),
+    chunk_bytes=st.sampled_from([1, 150, 400, 10_000]),
+    base=st.integers(0, 4),
+    flush=st.booleans(),
+)
+def test_whoever_follows_gets_each_row_once_in_order(
+    transactions: list[int], chunk_bytes: int, base: int, flush: bool
+) -> None:
+    async def run() -> None:
+        rig = Rig(QUICK, chunk_bytes=chunk_bytes, rows=base)
+        expected = [f"b{number}" for number in range(base)]
+        for number, count in enumerate(transactions):
+            rig.commit(200 + number, count)
+            expected += [f"{200 + number}.{op}" for op in range(count)]
+        if flush:
+            rig.store.flush_all()
+        found, answers = await walk(rig)
+        assert found == expected
+        again = [await walk(rig, answer.headers["electric-offset"]) for answer in answers]
+        for answer, (rest, _) in zip(answers, again, strict=True):
+            assert rest == expected[len(expected) - len(rest) :], answer.headers["electric-offset"]
+        # `last` is on each transaction's last row and on no other, wherever chunks end.
+        lasts = [one for answer in answers for one in answer.messages if one["headers"].get("last")]
+        assert [one["value"]["id"] for one in lasts] == [f"{200 + n}.{c - 1}" for n, c in enumerate(transactions)]
+        rig.app.stop()
+
+    asyncio.run(run())
+
+
+async def test_a_thousand_who_wait_are_woken_with_one_encoding() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=30))
+    held = [asyncio.create_task(rig.follow("0_inf", live="true")) for _ in range(1_000)]
+    await eventually(lambda: rig.app.serving.wakes.count == 1_000, "all to be held")
+    before = rig.app.serving.pages.made
+    threading.Thread(target=rig.commit, args=(500, 3)).start()
+    answers = await asyncio.gather(*held)
+    assert rig.app.serving.pages.made == before + 1
+    assert {answer.body for answer in answers} == {answers[0].body}
+    assert ids(answers[0]) == ["500.0", "500.1", "500.2"]
+    assert answers[0].messages[-1] == {"headers": {"control": "up-to-date", "global_last_seen_lsn": "500"}}
+    assert rig.app.serving.wakes.count == 0
+    rig.app.stop()
+
+
+async def test_readers_keep_up_with_a_writer() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=5), chunk_bytes=900)
+
+    async def read() -> list[str]:
+        offset, found = "0_inf", list[str]()
+        while len(found) < 300:
+            answer = await rig.follow(offset, live="true")
+            assert answer.status == 200
+            found += ids(answer)
+            if "electric-up-to-date" in answer.headers:
+                assert not found or answer.messages[-2]["headers"]["last"] is True
+            offset = answer.headers["electric-offset"]
+        return found
+
+    readers = [asyncio.create_task(read()) for _ in range(20)]
+
+    def write() -> None:
+        for tx in range(100):
+            rig.commit(1_000 + tx, 3)
+
+    threading.Thread(target=write).start()
+    expected = [f"{1_000 + tx}.{op}" for tx in range(100) for op in range(3)]
+    for found in await asyncio.gather(*readers):
+        assert found == expected
+    rig.app.stop()
+
+
+async def test_a_client_that_leaves_frees_its_handler() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=600))
+    gone = asyncio.Event()
+    held = asyncio.create_task(rig.ask(gone=gone, offset="0_inf", handle=rig.entry.handle, live="true"))
+    await eventually(lambda: rig.app.serving.wakes.count == 1, "the request to be held")
+    gone.set()
+    async with asyncio.timeout(5):
+        answer = await held
+    assert answer.status == 0
+    assert rig.app.admission.present == {"initial": 0, "existing": 0}
+    rig.app.stop()
+
+
+async def test_a_stop_answers_all_who_are_held() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=600, sse_seconds=600, sse_keepalive_seconds=600))
+    polls = [asyncio.create_task(rig.follow("0_inf", live="true")) for _ in range(50)]
+    streams = [asyncio.create_task(rig.follow("0_inf", live="true", live_sse="true")) for _ in range(50)]
+    await eventually(lambda: rig.app.serving.wakes.count == 100, "all to be held")
+    rig.app.stop()
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(*polls, *streams)
+    assert {answer.status for answer in answers} == {200}
+    assert all(answer.ended for answer in answers)
+
+
+async def test_nothing_is_up_to_date_before_the_stream_has_passed_the_birth() -> None:
+    rig = Rig(QUICK)
+    rig.collector.tracker.seen.lsn = rig.entry.shape.snapshot.birth - 1
+    early = await rig.follow("0_inf")
+    assert early.status == 503
+    assert early.headers["retry-after"] == "1"
+    waiting = asyncio.create_task(rig.follow("0_inf"))
+    await asyncio.sleep(0)
+    rig.collector.tracker.seen.lsn = rig.entry.shape.snapshot.birth
+    assert "electric-up-to-date" in (await waiting).headers
+
+
+async def test_a_reader_who_is_ahead_of_us_waits_while_we_catch_up() -> None:
+    rig = Rig(QUICK)
+    rig.commit(500)
+    rig.house.wal_end_at_connect = 10**9
+    assert (await rig.follow("700_0")).status == 503
+    assert (await rig.follow("501_0")).status == 200, "behind the last commit: nothing lies between"
+    rig.house.wal_end_at_connect = 0
+    refused = await rig.follow("700_0")
+    assert refused.status == 400
+    waiting = asyncio.create_task(rig.follow("700_0"))
+    await asyncio.sleep(0)
+    rig.collector.upto = LogOffset(800, 1)
+    assert (await waiting).status == 200
+
+
+async def test_of_a_transaction_that_is_open_nobody_is_told() -> None:
+    rig = Rig(QUICK)
+    rig.commit(500)
+    rig.collector.upto, rig.collector.tracker.open_tx = LogOffset(900, 7), 900
+    end = (await rig.follow("500_0")).messages[-1]
+    assert end["headers"]["global_last_seen_lsn"] == "899"
+
+
+async def test_a_truncated_shape_is_begun_anew() -> None:
+    rig = Rig(QUICK)
+    held = asyncio.create_task(rig.follow("0_inf", live="true"))
+    await eventually(lambda: rig.app.serving.wakes.count == 1, "the request to be held")
+    rig.commit(500, kind=Kind.TRUNCATE)
+    rig.store.flush_all()
+    base = empty_base(rig.store, rig.entry.log, LogOffset(500, 0), written_at=1)
+    assert base is not None
+    newer = rig.registry.rebased(rig.entry.handle, base.number, base.floor, TRUNCATED)
+    answer = await held
+    assert (answer.status, answer.headers["electric-handle"]) == (409, newer.handle)
+    rig.entry = newer
+    rig.commit(600)
+    found, _ = await walk(rig)
+    assert found == ["600.0"]
+
+
+async def test_a_truncate_that_is_not_settled_is_not_passed() -> None:
+    rig = Rig(QUICK)
+    rig.commit(500, kind=Kind.TRUNCATE)
+    answer = await rig.follow("0_inf")
+    assert answer.status == 503
+
+
+async def test_a_stream_that_was_silent_ends_in_time() -> None:
+    rig = Rig(QUICK)
+    answer = await rig.follow("0_inf", live="true", live_sse="true")
+    assert answer.headers["content-type"] == "text/event-stream"
+    assert set(answer.body.split(b"\n\n")) == {b": keep-alive", b""}
+    assert answer.headers["cache-control"] == "public, max-age=0"
+
+
+async def test_a_stream_sends_what_is_there_and_ends() -> None:
+    rig = Rig(QUICK, chunk_bytes=200)
+    for tx in range(500, 520):
+        rig.commit(tx, 3)
+    answer = await rig.follow("0_inf", live="true", live_sse="true")
+    events: list[dict[str, Any]] = [
+        orjson.loads(event.removeprefix(b"data: ")) for event in answer.body.split(b"\n\n")[:-1]
+    ]
+    assert [one["value"]["id"] for one in events[:-1]] == [f"{tx}.{op}" for tx in range(500, 520) for op in range(3)]
+    assert events[-1]["headers"] == {"control": "up-to-date", "global_last_seen_lsn": "520"}

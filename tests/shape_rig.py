@@ -1,0 +1,162 @@
+"""Shapes over HTTP without Postgres: a real store on a disk in memory, whose logs a test writes by hand.
+
+Requests are calls of the application, so a thousand of them are no sockets; a client leaves when a test says so.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import orjson
+import pyarrow as pa
+
+from shapes.definition import Definition, Table, TableColumn
+from shapes.errors import DefinitionError
+from shapes.http.app import ShapeApp
+from shapes.http.envelope import Envelope
+from shapes.http.settings import HttpSettings
+from shapes.registry import Entry, Registry
+from shapes.requests import Request, define
+from shapes.service import Served, ShapeService
+from storage.catalog import Catalog
+from storage.catalog_records import Snapshot
+from storage.clocks import Clocks
+from storage.log_facts import LogFacts
+from storage.memory_disk import MemoryDisk
+from storage.offset import SNAPSHOT_END, LogOffset
+from storage.rows import Kind, row_schema
+from storage.store import Store
+
+COLUMNS = ("id", "v")
+TABLE = Table(
+    oid=1,
+    schema="public",
+    name="items",
+    kind="r",
+    persistence="p",
+    replica_identity="f",
+    columns=(
+        TableColumn("id", 1, 23, "int4", not_null=True, pk_index=0),
+        TableColumn("v", 2, 25, "text"),
+    ),
+)
+SNAPSHOT = Snapshot(7, 9, (8,), 100)
+
+
+class RigService(ShapeService):
+    """The service, but for Postgres: the table is a fact, and births are the test's."""
+
+    async def table(self, name: str) -> Table:
+        if name != "items":
+            raise DefinitionError(fields={"table": ["is not there"]})
+        return TABLE
+
+    async def shape_for(self, definition: Definition) -> Served:
+        entry = self.house.registry.defined(definition)
+        assert entry is not None, "tests make their shapes first"
+        served = self.served(entry.handle)
+        assert served is not None
+        return served
+
+
+@dataclass
+class Answer:
+    """What the application said."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    ended: bool = False
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = orjson.loads(self.body)
+        return found
+
+
+class Rig:
+    """A store with one shape, `items`, and the application."""
+
+    def __init__(self, settings: HttpSettings = HttpSettings(), *, chunk_bytes: int = 1 << 20, rows: int = 3) -> None:  # noqa: B008
+        self.store = Store(MemoryDisk(), Clocks())
+        self.registry = Registry(Catalog(self.store.disk), Clocks().wall, 0.0)
+        tracker = SimpleNamespace(open_tx=None, seen=SimpleNamespace(lsn=10**6))
+        self.collector = SimpleNamespace(tracker=tracker, upto=SNAPSHOT_END)
+        self.house = SimpleNamespace(
+            store=self.store,
+            registry=self.registry,
+            collector=self.collector,
+            clocks=Clocks(),
+            is_streaming=True,
+            wal_end_at_connect=0,
+            conninfo="",
+            application="",
+        )
+        self.service = RigService(cast("Any", self.house), cast("Any", None))
+        self.definition = define(Request(), TABLE)
+        self.entry = self.born(chunk_bytes, rows)
+        self.app = ShapeApp(self.service, settings)
+        self.asgi = Envelope(self.app)
+        self.written: list[dict[str, Any]] = []
+
+    def born(self, chunk_bytes: int, rows: int) -> Entry:
+        """A shape with a base of a row a chunk."""
+        entry = self.registry.born(self.definition, SNAPSHOT, 0.0)
+        self.store.create_log(LogFacts(entry.log, entry.handle, ("id",), chunk_bytes=chunk_bytes))
+        writer = self.store.new_base(entry.log)
+        for number in range(rows):
+            writer.chunk(batch([(0, number, Kind.INSERT, f"b{number}")]), written_at=1)
+        base = writer.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=1)
+        return self.registry.ready(entry.handle, base.number)
+
+    def commit(self, tx: int, count: int = 1, kind: Kind = Kind.INSERT) -> None:
+        """A transaction of so many rows."""
+        rows = [(tx, 2 * op, kind, f"{tx}.{op}") for op in range(count)]
+        after = self.store.log(self.entry.log).state.upper
+        self.store.append(self.entry.log, batch(rows), after=after, aligned=LogOffset.aligned(tx, count))
+        self.collector.upto = LogOffset.aligned(tx, count)
+
+    async def ask(self, method: str = "GET", gone: asyncio.Event | None = None, **params: str) -> Answer:
+        """One request."""
+        answer = Answer()
+        never = asyncio.Event()
+        requests = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if requests:
+                return requests.pop()
+            await (gone or never).wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            else:
+                answer.body += message["body"]
+                answer.ended = not message["more_body"]
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": "/v1/shape",
+            "raw_path": b"/v1/shape",
+            "query_string": urlencode({"table": "items", **params}).encode(),
+            "headers": [],
+        }
+        await self.asgi(scope, cast("Any", receive), cast("Any", send))
+        await asyncio.sleep(0)  # what looked whether we are here ends
+        return answer
+
+    async def follow(self, offset: str, **params: str) -> Answer:
+        """A request that goes on."""
+        return await self.ask("GET", None, offset=offset, handle=self.entry.handle, **params)
+
+
+def batch(rows: list[tuple[int, int, Kind, str]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [{"tx": tx, "op": op, "kind": int(kind), "new": {"id": name, "v": "x" * 20}} for tx, op, kind, name in rows],
+        schema=row_schema(COLUMNS, absent=False),
+    )

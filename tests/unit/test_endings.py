@@ -1,0 +1,203 @@
+"""What comes after a TRUNCATE, and how a shape ends beside it: a base at its place, a new handle, and once.
+
+The real parts on a disk in memory: store, catalog, collector, endings; the stream is made up (`plain_stream`).
+"""
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from flush_tracker.tracker import FlushTracker
+from shapes.collector import Collector
+from shapes.endings import TRUNCATED, Endings
+from shapes.members import Member
+from shapes.registry import Registry
+from storage.catalog import Catalog
+from storage.catalog_records import Life, Snapshot
+from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
+from storage.log_facts import LogFacts
+from storage.memory_disk import Crashed, MemoryDisk, luckiest, strictest
+from storage.offset import SNAPSHOT_END
+from storage.store import Store
+from storage.store_reader import StoreReader
+from tests.unit.builders import Clock, to_journal
+from tests.unit.plain_stream import Draw, PlainStream
+from tests.unit.table_strategies import column, defined, table
+
+TABLE: Final = table(column("id", 1, pk_index=0), column("part", 2), oid=1, name="t1", root=1)
+SNAPSHOT: Final = Snapshot(700, 700, (), 1_000)
+PUT = Draw(1, "put", "1", "0")
+TRUNCATE = Draw(1, "truncate", "1", "0")
+
+
+class Life1:
+    """One process on a folder, with one shape of the table."""
+
+    def __init__(self, disk: MemoryDisk, stream: PlainStream, confirmed: int) -> None:
+        clock = Clock()
+        self.disk, self.stream, self.confirmed = disk, stream, confirmed
+        self.store = Store(disk, clock.clocks(), to_journal(), confirmed_tx=confirmed)
+        self.registry = Registry(Catalog(disk), clock.clocks().wall, 0.0)
+        self.collector = Collector(self.store, FlushTracker("this slot", confirmed))
+        self.endings = Endings(self.collector, self.registry, self.store, clock.clocks())
+        for entry in self.registry.living():
+            self.member = self.collector.restore(entry.definition, None, entry.shape)
+        stream.connect(confirmed)
+        self.collector.resume(confirmed)
+
+    def make_shape(self, name: str | None = None) -> Member:
+        entry = self.registry.born(defined(TABLE), SNAPSHOT, 0.0, name=name)
+        self.store.create_log(LogFacts(entry.log, entry.handle, ("id",)))
+        base = self.store.new_base(entry.log)
+        made = base.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=0)
+        entry = self.registry.ready(entry.handle, made.number)
+        self.member = self.collector.restore(entry.definition, None, entry.shape)
+        return self.member
+
+    async def receive(self, count: int = 1_000) -> None:
+        """As the shell does: what is planned is done in order."""
+        fragment = self.stream.send(count)
+        if fragment is not None:
+            plan = self.collector.plan(fragment, 0.0)
+            for number, at in plan.repeated.items():
+                await self.endings.rebase(number, at)
+            self.collector.commit(plan, 0.0)
+            self.collector.append(plan)
+            self.collector.finish(plan)
+
+    def flush(self) -> None:
+        for member in self.collector.flushed(self.store.flush(demand=[self.log]), 0.0):
+            self.endings.truncated(member)
+
+    async def be_quiet(self) -> None:
+        await self.receive()
+        self.flush()
+        await self.endings.settled()
+
+    @property
+    def log(self) -> int:
+        assert self.member.log is not None
+        return self.member.log
+
+    def lives(self) -> list[Life]:
+        """Of the log's handles, the oldest first."""
+        handles = [self.registry.find(handle) for handle in self.handles()]
+        return [entry.shape.life for entry in handles if entry is not None]
+
+    def handles(self) -> list[str]:
+        return list(Catalog(self.disk).state.shapes)
+
+
+def begun(*transactions: list[Draw]) -> tuple[Life1, PlainStream]:
+    stream = PlainStream()
+    life = Life1(MemoryDisk(), stream, 1_000)
+    life.make_shape()
+    for draws in transactions:
+        stream.commit(draws, 0)
+    return life, stream
+
+
+async def test_a_truncate_holds_g_until_its_base_is_recorded() -> None:
+    life, stream = begun([PUT, TRUNCATE, PUT])
+    await life.receive()
+    life.flush()
+    assert life.collector.tracker.g.lsn == 1_000, "its rows are durable, and its base is not there"
+    old = life.member.handle
+    await life.endings.settled()
+    assert life.collector.tracker.g.lsn == stream.lsn
+    assert life.lives() == [Life.REBASED, Life.READY]
+    assert life.member.handle != old
+    entry = life.registry.find(str(old))
+    assert entry is not None
+    assert entry.shape.reason == TRUNCATED
+
+
+@pytest.mark.parametrize("choose", [strictest, luckiest])
+async def test_a_crash_between_truncate_base_and_record_is_made_good_once(choose: Callable[[int], int]) -> None:
+    """At each sync from the flush on; the next process gets the TRUNCATE again, for nobody has confirmed it."""
+    seen = set()
+    for sync in range(1, 40):
+        life, stream = begun([PUT], [PUT, TRUNCATE, PUT], [PUT])
+        await life.receive()
+        life.disk.crash_at_sync = life.disk.syncs + sync
+        with contextlib.suppress(Crashed):
+            life.flush()
+        await life.endings.settled()
+        confirmed = life.collector.tracker.g.lsn
+        again = Life1(life.disk.crash_image(choose), stream, confirmed)
+        seen.add((life.disk.crashed, tuple(again.lives())))
+        await again.be_quiet()
+        assert again.collector.tracker.g.lsn == stream.lsn
+        assert again.lives() == [Life.REBASED, Life.READY], f"a crash at sync {sync}"
+        third = Life1(again.disk.crash_image(strictest), stream, confirmed)
+        await third.be_quiet()
+        assert third.handles() == again.handles(), "what is done is not done again"
+        if not life.disk.crashed:
+            break
+    assert (True, (Life.READY,)) in seen
+    assert (False, (Life.REBASED, Life.READY)) in seen
+
+
+async def test_a_truncate_that_comes_while_the_base_of_another_is_made_has_its_own() -> None:
+    life, stream = begun([PUT, TRUNCATE])
+    await life.receive()
+    life.flush()
+    stream.commit([PUT, TRUNCATE], 0)
+    await life.receive()
+    life.flush()  # the first base is still being made
+    await life.endings.settled()
+    assert life.collector.tracker.g.lsn == stream.lsn
+    assert life.lives()[-1] is Life.READY
+    newest = max(StoreReader(life.store).bases(life.log), key=lambda base: base.last)
+    assert newest.last.tx == stream.transactions[-1].commit
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_shape_that_ends_while_it_is_rebased_has_ended(steps: int) -> None:
+    """Whichever comes first: the end is that of the newest handle, and a start brings none of them back."""
+    life, stream = begun([PUT, TRUNCATE])
+    await life.receive()
+    life.flush()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await life.endings.end(life.member, "by the test", "it was enough")
+    await life.endings.settled()
+    assert set(life.lives()) == {Life.ENDED}
+    assert life.registry.living() == []
+    assert life.collector.tracker.g.lsn == stream.lsn
+    assert Registry(Catalog(life.disk.crash_image(strictest)), lambda: 0, 0.0).living() == []
+
+
+async def test_an_end_is_on_disk_before_the_tracker_lets_go() -> None:
+    """A11: else a crash brings the shape back with a hole."""
+    for sync in range(1, 20):
+        life, stream = begun([PUT])
+        await life.receive()
+        life.disk.crash_at_sync = life.disk.syncs + sync
+        with contextlib.suppress(Crashed):
+            await life.endings.end(life.member, "by the test", "it was enough")
+        g = life.collector.tracker.g.lsn
+        again = Life1(life.disk.crash_image(strictest), stream, g)
+        assert g == 1_000 or not again.registry.living(), f"G is {g}, and a crash at sync {sync} brings it back"
+        if not life.disk.crashed:
+            assert g == stream.lsn
+            return
+    raise AssertionError("an end never ends")
+
+
+async def test_a_full_disk_delays_an_end_and_a_base_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A9: both are tried again until there is room."""
+    monkeypatch.setattr("shapes.endings.FAULT_RETRY_SECONDS", 0.001)
+    life, stream = begun([PUT, TRUNCATE])
+    await life.receive()
+    rules = [Rule(operation, Fault(errno.ENOSPC), first=1, calls=3) for operation in ("create", "append")]
+    life.flush()
+    faulty = life.store.disk = FaultyDisk(life.disk, Script(*rules))
+    await life.endings.settled()
+    assert life.lives() == [Life.REBASED, Life.READY]
+    assert life.collector.tracker.g.lsn == stream.lsn
+    assert len(faulty.log) == 6, "each was refused three times"
