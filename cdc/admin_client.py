@@ -24,7 +24,7 @@ class AdminClient:
 
     def __init__(self, url: str, secret: str | None) -> None:
         self._url = url
-        headers = {} if not secret else {"authorization": f"Bearer {secret}".encode()}
+        headers = [(b"authorization", f"Bearer {secret}".encode())] if secret else []
         try:
             self._client = httpx.Client(base_url=url, headers=headers, timeout=ADMIN_CLIENT_SECONDS_MAX)
         except (httpx.InvalidURL, ValueError) as error:

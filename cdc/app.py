@@ -35,7 +35,7 @@ from shapes.registry import Registry
 from storage.catalog import Catalog
 from storage.clocks import Clocks
 from storage.disk import LocalDisk
-from storage.errors import StorageError
+from storage.errors import StorageError, named_faults
 from storage.flusher import Flusher
 from storage.folder_lock import FolderLock
 from storage.limits import CHUNK_WIRE_BYTES
@@ -132,6 +132,7 @@ class App:
                 await self.acknowledger.acknowledge()
         except (TimeoutError, StorageError) as fault:
             logger.warning("not all is flushed and confirmed; the next start gets it again: %s", fault)
+        await self.house.endings.give_up()
         await self.house.session.close()
 
     def _confirm(self, lsn: Lsn) -> None:
@@ -191,7 +192,8 @@ def _source_settings(settings: AppSettings, lineage: Lineage) -> SourceSettings:
 @contextmanager
 def _folder(folder: Path) -> Iterator[LocalDisk]:
     """The folder, for us alone."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with named_faults(str(folder), shared=True):
+        folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder, started_at=time.time_ns() // 1000)
     disk = LocalDisk(folder)
     try:

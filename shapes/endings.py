@@ -130,9 +130,24 @@ class Endings:
             await self._give_base(member, at)
 
     async def settled(self) -> None:
-        """Wait for the bases that were begun."""
-        while self._rebasing:
-            await asyncio.wait(list(self._rebasing.values()))
+        """Wait for the bases that were begun. Whoever is cancelled meanwhile leaves none of them running."""
+        try:
+            while self._rebasing:
+                await asyncio.wait(list(self._rebasing.values()))
+        except asyncio.CancelledError:
+            begun = list(self._rebasing.values())
+            for task in begun:
+                task.cancel()
+            await asyncio.wait(begun)
+            raise
+
+    async def give_up(self) -> None:
+        """End what was begun and is not settled: the TRUNCATE comes again after the next start."""
+        tasks = list(self._rebasing.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _rebase(self, member: Member) -> None:
         """Until no durable TRUNCATE is left without a base: another may come meanwhile."""

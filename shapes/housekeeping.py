@@ -20,7 +20,7 @@ from shapes.reconciliation import reconcile
 from shapes.registry import EXPIRED
 from shapes.snapshot_transaction import look
 from storage.flush import FlushJob
-from storage.log_counts import fault_of, log_bytes
+from storage.log_counts import fault_of, flush_in_flight, log_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Housekeeping:
 
     def _is_disk_at_fault(self) -> bool:
         """A fault, or one flush that has been under way since the last look."""
-        flush, seen = self._house.store.flush_in_flight, self._flush_seen
+        flush, seen = flush_in_flight(self._house.store), self._flush_seen
         self._flush_seen = flush
         return self._house.store.fault is not None or (flush is not None and flush is seen)
 

@@ -23,9 +23,10 @@ ACKNOWLEDGE_LOOK_SECONDS: Final = 1.0
 GATHER_SHAPES_MIN: Final = 250
 """A fragment that touches so many shapes costs more for them than for its rows; the next ones are taken together."""
 
-GATHERED_CHANGES_MAX: Final = 65_536
-"""Changes that are taken at once: 10,000 shapes then get several each, and the loop stands still for as long as with
-one fragment of 8,000, some tenths of a second. Some 20 MB; one fragment may come on top."""
+GATHERED_CHANGES_MAX: Final = 32_768
+"""Changes that are taken at once: 10,000 shapes then get three each, and the loop stands still for no longer than with
+one fragment of 8,000, some tenths of a second. Some 10 MB, twice while they are joined; one fragment may come on top.
+Twice as many would halve the cost of a change once more, and take the process above 300 MB."""
 
 GATHER_SECONDS: Final = 0.000_02
 """What the first of them waits for the last, for each shape that the fragment before touched: about what that one took,

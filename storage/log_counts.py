@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from storage.bases import Base
 from storage.disk import Disk
 from storage.errors import LogFault
+from storage.flush import FlushJob
 from storage.folder_reader import FolderReader
 from storage.journal import JournalIndex, JournalShare
 from storage.offset import SNAPSHOT_END, LogOffset
@@ -67,6 +68,11 @@ def fault_of(store: Store, log: int) -> LogFault | None:
         return None if opened is None else opened.state.fault
 
 
+def flush_in_flight(store: Store) -> FlushJob | None:
+    """The flush under way: the same one at two looks says that the disk does not answer."""
+    return store._control.job  # noqa: SLF001 - of the same package
+
+
 def pending_bytes(store: Store, log: int) -> int:
     """What a log holds in memory and has not on disk; 0 if it was not opened."""
     with store.lock:
@@ -88,15 +94,16 @@ def rows_of(
     base = next((one for one in reversed(bases) if one.is_complete), None)
     rows = 0 if base is None else base.rows
     last = SNAPSHOT_END if base is None else base.last
-    headers = [ref.header for segment in segments for ref in segment.refs]
-    for one in (*headers, *(share.entry for share in shares)):
-        if one.rows and last < one.last <= visible:
-            rows += one.rows
-            last = one.last
+    pieces = [(ref.header.rows, ref.header.last) for segment in segments for ref in segment.refs]
+    pieces += [(share.entry.rows, share.entry.last) for share in shares]
+    for count, end in pieces:
+        if count and last < end <= visible:
+            rows += count
+            last = end
     return rows
 
 
 def bytes_of(disk: Disk, bases: Iterable[Base], segments: Iterable[Segment]) -> int:
     """Of files that are still there."""
-    paths = (one.path for one in (*bases, *segments))
+    paths = [*(base.path for base in bases), *(segment.path for segment in segments)]
     return sum(disk.size(path) for path in paths if disk.exists(path))

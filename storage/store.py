@@ -331,11 +331,6 @@ class Store:
         """Why writing pauses, if it does."""
         return self._control.fault
 
-    @property
-    def flush_in_flight(self) -> FlushJob | None:
-        """The flush under way: the same one at two looks says that the disk does not answer."""
-        return self._control.job
-
     def wait_for_room(self, size: int, timeout_seconds: float, *, log: int | None = None) -> bool:
         """Wait until a table of that many bytes would be taken (by this log); False when the time is up."""
         with self.lock:

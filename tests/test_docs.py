@@ -6,6 +6,7 @@ Modules are read when a test runs, not at import, so that one missing module fai
 import importlib
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
@@ -159,6 +160,31 @@ def test_commands_in_documents_exist() -> None:
         for target in re.findall(r"(?:^|`)make ([a-z]+)", source.text, re.MULTILINE)
     }
     assert not {name for name in named if name[1] not in targets}
+
+
+def test_tests_that_documents_name_exist_once() -> None:
+    found = Counter(
+        name
+        for source in sources()
+        if source.is_test and source.is_python
+        for name in re.findall(r"^(?:async )?def (test_\w+)\(", source.text, re.MULTILINE)
+    )
+    named = {
+        (str(source.path), name)
+        for source in sources()
+        if source.path.suffix == ".md"
+        for name in re.findall(r"`(test_\w+)`", source.text)
+    }
+    assert len(named) > 100, "is this still how documents name tests?"
+    assert sorted((document, name) for document, name in named if found[name] != 1) == []
+
+
+def test_every_behaviour_of_the_loop_has_a_row() -> None:
+    text = (ROOT / "docs/loop.md").read_text("utf-8")
+    listed = set(re.findall(r"\b(?:SLC|A|B|C)\d+\b", " ".join(re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE))))
+    counts = {"A": 12, "B": 10, "C": 18, "SLC": 12}
+    wanted = {f"{kind}{number}" for kind, count in counts.items() for number in range(1, count + 1)}
+    assert sorted(wanted - listed) == []
 
 
 def test_modules_of_the_architecture_exist() -> None:

@@ -138,6 +138,7 @@ class World:
             if log.has_ended:
                 log.ends = {one.aligned for one in self.stream.transactions} | {SNAPSHOT_END}
                 log.rows = self.stream.of_log(log)
+                log.told = SNAPSHOT_END  # G proves nothing of it, and nobody relies on it
             log.back_to(durable)
             self.unseen.discard(number)
             if self.store.log(number).state.fault is not None:

@@ -92,7 +92,7 @@ class Session:
         if not attempt.sender.has_more and not around.keepalives_due:
             await around.server_news.wait()
             return
-        await around.pause(0.001)
+        await around.pause(0.3 if around.happens(around.lags) else 0.001)
         if attempt.sender.is_midway and around.happens(around.stalls):
             await around.pause(0.5)
             attempt.is_broken = attempt.is_broken or around.random.random() < 0.5

@@ -27,6 +27,8 @@ class Surroundings:
     """How often a copy breaks, at each of its batches."""
     stalls: float = 0.0
     """How often the stream stands still in the middle of a transaction; half of the time the connection breaks then."""
+    lags: float = 0.0
+    """How often the stream falls behind: what births see is then far ahead of it."""
     keepalives_due: int = 0
     predicates: dict[str, Predicate] = field(default_factory=dict)
     """Of each clause in its canonical form."""

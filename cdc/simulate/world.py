@@ -70,6 +70,7 @@ class World:
     async def _begin(self) -> None:
         """Mostly there are rows, and a few shapes, before anything goes wrong."""
         self.around.stalls = self.random.choice((0.0, 0.0, 0.02, 0.1))
+        self.around.lags = self.random.choice((0.0, 0.02, 0.3))
         if self.random.random() < 0.2:
             return
         await self._do("storm")
@@ -110,18 +111,24 @@ class World:
         """Nothing fails any more; all comes to rest, and again after a last wave of transactions."""
         around = self.around
         self.is_healing = True
-        around.refusals = around.lost_snapshots = around.stalls = 0.0
+        around.refusals = around.lost_snapshots = around.stalls = around.lags = 0.0
         around.memory.crash_at_operation = None
         await self._finish_transactions()
         await self._come_to_rest()
+        before = self._living_logs()
         for name in ("write", "huge", "write"):
             await self._do(name)
         await self._finish_transactions()
         await self._come_to_rest()
+        if ended := before - self._living_logs():
+            raise Violation(f"nothing was wrong any more, and yet the logs {sorted(ended)} have ended")
         self.checks.look_at_copy()
         await self.process.stop()
         if self.process.failure is not None:
             raise broken(self.process.failure)
+
+    def _living_logs(self) -> set[int]:
+        return {entry.log for entry in self.process.app.house.registry.living()} if self.process.app else set()
 
     async def _finish_transactions(self) -> None:
         server = self.around.server

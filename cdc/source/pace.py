@@ -48,7 +48,7 @@ class Pace:
     def goes_on(self, now: float, size: int, total: int, *, is_awaited: bool = True) -> bool:
         """Whether to pause and read on, after a read of `size` bytes that makes the batch `total`.
 
-        While others wait to be taken nobody waits for this one, and a few large batches are better than many small ones:
+        While other batches wait to be taken nobody waits for this one, and a few large ones are better than many small:
         a consumer that keeps the interpreter busy lets a read happen every 10 ms only.
         """
         if total >= BACKLOG_BYTES_MIN:
@@ -58,4 +58,4 @@ class Pace:
         if size >= BACKLOG_READ_BYTES_MIN:
             self._quiet_since = now
             return True
-        return self.in_backlog and now - self._quiet_since < BACKLOG_QUIET_SECONDS
+        return self.in_backlog and (not is_awaited or now - self._quiet_since < BACKLOG_QUIET_SECONDS)

@@ -223,7 +223,7 @@ class ShapeApp:
                     served.handle, after, page.next, live=True, has_data=False, is_up_to_date=True, cursor=query.cursor
                 )
                 return nothing, page, serving.last_seen(serving.visible(served))
-            await serving.wakes.wait(served, page.next, seconds, client.gone)
+            await serving.wakes.wait(served, page.seen, seconds, client.gone)
             if client.is_gone:
                 raise ClientGone
 

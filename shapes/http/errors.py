@@ -1,4 +1,7 @@
-"""What can be wrong with how the shape protocol's server is set up. What requests are told is in `problems`."""
+"""What can be wrong with how the shape protocol is used: a server's settings, a client's request.
+
+What requests are told is in `problems`.
+"""
 
 from shapes.errors import ShapeError
 
@@ -19,3 +22,10 @@ class TokenSecretShort(HttpError):
 
     code = "token_secret_short"
     hint = "Choose 32 bytes or more by chance, such as `openssl rand -base64 32` prints."
+
+
+class RequestRefused(HttpError):
+    """A server says no to what our client asks, and would again."""
+
+    code = "request_refused"
+    hint = "Mend what the server's answer names, then ask again."

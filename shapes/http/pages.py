@@ -23,7 +23,7 @@ from shapes.service import Served
 from storage.chunk_cache import ChunkCache
 from storage.errors import AboveUpper, LogFault, Refetch
 from storage.handle_reading import LogReader
-from storage.offset import OP_INFINITE, LogOffset
+from storage.offset import OP_INFINITE, SNAPSHOT_END, LogOffset
 from storage.rows import KIND, Kind, column, offset_at
 
 _PAGE_BYTES: Final = 512
@@ -42,6 +42,8 @@ class Page:
     """No visible row lies above `next`."""
     is_kept: bool
     """The same for ever."""
+    seen: LogOffset = SNAPSHOT_END
+    """V when it was read. It is the end of a transaction, and so may be above the last row: news is above this."""
     is_truncated: bool = False
     """A TRUNCATE lies ahead: its readers begin anew."""
 
@@ -114,9 +116,9 @@ class Pages:
         try:
             result = self._reader.read(served.log, after)
         except AboveUpper:  # whoever asks has looked whether that may be
-            return Page(b"", 0, after, is_end=True, is_kept=False)
+            return Page(b"", 0, after, is_end=True, is_kept=False, seen=after)
         if not result.rows:
-            return Page(b"", 0, after, is_end=result.at_end, is_kept=False)
+            return Page(b"", 0, after, is_end=result.at_end, is_kept=False, seen=result.visible)
         if any((column(batch, KIND) == Kind.TRUNCATE).any() for batch in result.rows):
             return Page(b"", 0, after, is_end=False, is_kept=False, is_truncated=True)
         rows = as_one(result.rows)
@@ -126,7 +128,7 @@ class Pages:
             is_end=result.at_end,
         )
         messages = encode(form, rows, style, around)
-        return Page(messages, result.count, result.next, is_end=result.at_end, is_kept=result.chunk_ended)
+        return Page(messages, result.count, result.next, result.at_end, result.chunk_ended, result.visible)
 
     def _row_after(self, log: int, offset: LogOffset) -> pa.RecordBatch | None:
         """The next row, which tells whether a transaction goes on; without it, it is not said to end."""

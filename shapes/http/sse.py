@@ -42,7 +42,7 @@ class EventStream:
         try:
             while True:
                 page = await self._send_all(page, client)
-                if had_rows or not await self._wait(page.next, end, client):
+                if had_rows or not await self._wait(page.seen, end, client):
                     break
                 page = await self._page(page.next)
         except Problem:  # the client asks again, and is told then

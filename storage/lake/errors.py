@@ -92,3 +92,17 @@ class LakeWaits(LakeError):
 
     code = "lake_waits"
     hint = "Run it again when that table is ready, or `shapelog shapes remove` it."
+
+
+class UnknownShape(LakeError):
+    """The data folder has no such shape, or it is not ready."""
+
+    code = "lake_unknown_shape"
+    hint = "Name a shape by its name or its handle; `shapelog shapes list` lists them."
+
+
+class InvalidOption(LakeError):
+    """An option of the format `shapelog` is missing or wrong."""
+
+    code = "lake_invalid_option"
+    hint = "It needs the options data and shape; after is an offset, maxRows a number."

@@ -5,12 +5,14 @@ So any cluster will do whose workers see the two folders and have this package i
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships none
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from storage.errors import StorageError
@@ -64,7 +66,7 @@ def runner_of(session: SparkSession) -> Runner:
             return []
         try:
             found = context.parallelize(list(work), len(work)).mapPartitions(attempt_all).collect()
-        except Py4JJavaError as error:
+        except (Py4JJavaError, PySparkException) as error:
             raise TaskFailed(f"Spark gave up: {first_line(error)}") from error
         for one in found:
             if isinstance(one, StorageError):
@@ -88,9 +90,8 @@ def run_here(work: Sequence[Work]) -> list[Done]:
     return [run(one) for one in work]
 
 
-def first_line(error: Py4JJavaError) -> str:
-    """What Java says, in a line; the last error of Python in it, if there is one."""
-    text = str(error.java_exception.getMessage() or error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [line for line in lines if "Error: " in line or "Exception: " in line]
-    return (python or lines or ["no reason"])[-1 if python else 0][:500]
+def first_line(error: Exception) -> str:
+    """What went wrong, in a line: the last error of Python in it, if there is one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
+    return (python[-1:] or lines or ["no reason"])[0][:500]

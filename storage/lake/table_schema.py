@@ -15,7 +15,7 @@ that comes later renames none.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -98,6 +98,11 @@ class TableSchema:
     def values(self) -> list[pa.Field]:
         """The shape's own columns."""
         return [pa.field(column.name, column.type.arrow) for column in self.columns]
+
+    def only(self, names: Iterable[str]) -> "TableSchema":
+        """The schema without the columns that are not among these."""
+        wanted = set(names)
+        return replace(self, columns=tuple(column for column in self.columns if column.name in wanted))
 
     @property
     def changes(self) -> pa.Schema:

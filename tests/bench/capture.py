@@ -1,11 +1,12 @@
 """How fast a backlog becomes durable logs, acknowledged, beside `pg_recvlogical` writing it to nowhere.
 
-The app is made ready with its shapes and stopped, and the load written. Then each in turn drains a copy of the
-slot, ours into a copy of the folder. Our clock runs from the start of the app to the confirmation, that of pg_recvlogical over
-its whole process. Shapes in thousands are put into the folder as the program would leave them, not born one by one.
+The app is made ready with its shapes and stopped, and the load written. Then each in turn drains a copy of the slot,
+ours into a copy of the folder. Our clock runs from the start of the app to the confirmation, that of pg_recvlogical
+over its whole process. Shapes in thousands are put into the folder as the program would leave them, not born one by
+one.
 
-Where shapes are many, the rate is that of the stream: the clock starts when the first part of the load, which opens all
-logs, is confirmed, and what came before is shown as the start's seconds.
+With the table of tenants the rate is that of the stream: the clock starts when the first part of the load, which opens
+all logs, is confirmed; what came before is shown as the start's seconds.
 """
 
 import argparse
@@ -191,8 +192,8 @@ async def _prepare(conninfo: str, data: Path, case: Case) -> None:
             definition = define(Request(where=where), facts)
             entry = registry.born(definition, snapshot, clocks.monotonic())
             store.create_log(LogFacts(entry.log, entry.handle, definition.view.key))
-            at = {"floor": SNAPSHOT_END, "last": SNAPSHOT_END, "wire_end": 0, "written_at": clocks.wall()}
-            base = store.new_base(entry.log).finish(**at)
+            writer = store.new_base(entry.log)
+            base = writer.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=clocks.wall())
             registry.ready(entry.handle, base.number)
         disk.close()
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ SHOP = (
     "FROM generate_series(1, 300) g",
 )
 ORDER = """
-    WITH o AS (INSERT INTO orders SELECT g, g % 300 + 1, 'new', g % 97 FROM generate_series(%s::int, %s) g
+    WITH o AS (INSERT INTO orders SELECT g, g %% 300 + 1, 'new', g %% 97 FROM generate_series(%s::int, %s) g
           RETURNING id)
     INSERT INTO order_lines SELECT id, line, repeat('product ', 4) || line, line FROM o, generate_series(1, 3) line
 """
@@ -48,10 +49,12 @@ class Consoled:
 
 
 @asynccontextmanager
-async def consoled(database: Database, folder: Path, secret: str | None = None, **settings: Any) -> AsyncIterator[Consoled]:
+async def consoled(
+    database: Database, folder: Path, secret: str | None = None, **settings: Any
+) -> AsyncIterator[Consoled]:
     """As `cdc.serve` puts it together."""
     listener = listen("127.0.0.1", 0)
-    with recording() as recorder, contextlib.closing(listener):
+    with informed(), recording() as recorder, contextlib.closing(listener):
         async with looping(database, folder, **settings) as loop:
             app = loop.app
             watch = SlotWatch(app.settings.database_url, app.settings.slot, "test")
@@ -63,6 +66,18 @@ async def consoled(database: Database, folder: Path, secret: str | None = None, 
                     yield Consoled(loop, url_of(listener))
                 finally:
                     shapes.stop()
+
+
+@contextlib.contextmanager
+def informed() -> Iterator[None]:
+    """Events of every level are told, as the program wants it."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
 
 
 class Customers:

@@ -24,6 +24,9 @@ from tests.waiting import until
 
 SEED = int(os.environ.get("SHAPELOG_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
+SERVER_KILLS_EVERY = 3
+"""Kills of ours between two of the server."""
+
 TABLES = (
     "CREATE TABLE customers (id int PRIMARY KEY, name text, credit int)",
     "CREATE TABLE orders (id int PRIMARY KEY, customer int, state text, remark text)",
@@ -145,7 +148,7 @@ async def kill_and_check(database: Database, folder: Path, kills: int, server: S
         for number in range(kills):
             with process(database, folder):
                 threading.Event().wait(chance.uniform(0.0, 0.7))
-                if server is not None and number % 5 == 4:
+                if server is not None and number % SERVER_KILLS_EVERY == 1:
                     server.stop("immediate")
                     server.start()
             if server is None:
@@ -153,8 +156,8 @@ async def kill_and_check(database: Database, folder: Path, kills: int, server: S
     await check_shapes(database, folder)
 
 
-async def test_a_process_that_is_killed_loses_nothing(database: Database, tmp_path: Path) -> None:
-    await kill_and_check(database, tmp_path, 8)
+async def test_a_process_that_is_killed_loses_nothing(newest_database: Database, tmp_path: Path) -> None:
+    await kill_and_check(newest_database, tmp_path, 5)
 
 
 @pytest.mark.nemesis
@@ -166,4 +169,4 @@ async def test_a_process_that_is_killed_a_hundred_times_loses_nothing(database: 
 async def test_a_server_that_is_killed_under_load_loses_nothing(newest_server: Server, tmp_path: Path) -> None:
     database = Database(newest_server, "postgres")
     until(lambda: database.value("SELECT 1") == 1, "the server")
-    await kill_and_check(database, tmp_path, 6, newest_server)
+    await kill_and_check(database, tmp_path, 4, newest_server)

@@ -217,7 +217,7 @@ def test_a_running_server_is_not_recovered_under_its_feet(newest_database: Datab
 
 
 def test_a_recovery_that_is_cut_short_is_run_again(newest_database: Database, tmp_path: Path) -> None:
-    """The shapes have ended, the slot is gone, and the stream is not forgotten: as a crash between the steps leaves it."""
+    """The shapes have ended, the slot is gone, the stream is not forgotten: as a crash between the steps leaves it."""
     database, folder = newest_database, tmp_path / "data"
     before = prepared(database, folder)
     assert recover(database, folder, "--resnapshot", "--yes")[0] == 0  # the stream is sound: the shapes end only
@@ -256,11 +256,15 @@ def test_a_kill_in_a_recovery_leaves_it_to_the_next(newest_database: Database, t
     database, folder = newest_database, tmp_path / "data"
     before = prepared(database, folder)
     drop_slot(database, folder)
-    for _ in range(3):
-        command = [*SHAPELOG, "recover", "--data-dir", str(folder), "--resnapshot", "--yes"]
-        process = subprocess.Popen(command, env=os.environ | {"DATABASE_URL": database.conninfo()})
-        with process:
-            until(lambda: (folder / "LOCK").read_bytes() or process.poll() is not None, "it to begin")
+    command = [*SHAPELOG, "recover", "--data-dir", str(folder), "--resnapshot", "--yes"]
+    for step in ("its lock", "the end of the shapes"):
+        catalog = next(folder.glob("catalog.*")).read_bytes()
+        with subprocess.Popen(command, env=os.environ | {"DATABASE_URL": database.conninfo()}) as process:
+            while process.poll() is None and not (folder / "LOCK").read_bytes():
+                pass
+            while step != "its lock" and process.poll() is None:
+                if next(folder.glob("catalog.*")).read_bytes() != catalog:
+                    break
             process.send_signal(signal.SIGKILL)
     assert recover(database, folder, "--resnapshot", "--yes")[0] == 0
     goes_on(database, folder, before)

@@ -11,7 +11,6 @@ from cdc.app import App
 from cdc.source.lsn import Lsn
 from flush_tracker.tracker import FlushTracker
 from shapes.acknowledge import Acknowledger
-from shapes.capture import Capture
 from shapes.collector import Collector
 from shapes.endings import Endings
 from shapes.feeds import Plan
@@ -91,19 +90,6 @@ def joining_holds_nothing() -> Defect:
     return patched(Collector, "join", wrong)
 
 
-def no_abandon() -> Defect:
-    async def wrong(_right: Any, capture: Capture) -> None:
-        collector = capture._house.collector
-        for member in collector.joining():
-            collector.end(member.number)
-
-    return patched(Capture, "_drop_open", wrong)
-
-
-def open_rows_stay_on_disk() -> Defect:
-    return lambda: mock.patch("storage.open_rows.remove_open_shares", return_value=None)
-
-
 def truncates_of_the_snapshot() -> Defect:
     def wrong(right: Any, collector: Collector, *arguments: Any) -> None:
         with mock.patch.object(
@@ -140,8 +126,6 @@ DEFECTS: dict[str, Defect] = {
     "joins without holding G (A6)": joining_holds_nothing(),
     "owes nobody a commit (A5)": lambda: mock.patch.object(ShapeLog, "owes_commit_block", property(lambda _: False)),
     "drops the commit that comes after its rows (A5)": patched(Collector, "_commit_opened", lambda *_: None),
-    "keeps open rows over a connection (A3)": no_abandon(),
-    "leaves open rows on the disk (A8)": open_rows_stay_on_disk(),
     "empties a base for a TRUNCATE that it has": truncates_of_the_snapshot(),
     "tells the tracker of a transaction's end only": huge_transactions_touch_their_end_only(),
     "confirms what was seen": g_is_whatever_was_seen(),

@@ -110,6 +110,22 @@ async def test_readers_keep_up_with_a_writer() -> None:
     rig.app.stop()
 
 
+async def test_who_has_the_last_row_is_held_though_v_is_above_it() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=30))
+    rig.commit(500)
+    held = asyncio.create_task(rig.follow("500_0", live="true"))
+    stream = asyncio.create_task(rig.follow("500_0", live="true", live_sse="true"))
+    await eventually(lambda: rig.app.serving.wakes.count == 2, "both to be held")
+    made = rig.app.serving.pages.made
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert rig.app.serving.pages.made == made, "nobody looks again before there is news"
+    rig.commit(600)
+    assert ids(await held) == ["600.0"]
+    rig.app.stop()
+    assert b"600.0" in (await stream).body
+
+
 async def test_a_client_that_leaves_frees_its_handler() -> None:
     rig = Rig(HttpSettings(long_poll_seconds=600))
     gone = asyncio.Event()

@@ -12,7 +12,9 @@ import pytest
 from cdc.simulate.run import simulate, simulations
 from tests.scenarios.defects import DEFECTS
 
-CHUNK = 50
+pytestmark = pytest.mark.timeout(600)  # seconds: on a busy machine a story takes ten times as long
+
+CHUNK = 100
 SEEDS = 600
 """Of every test run."""
 NEMESIS_SEEDS = 20_000

@@ -16,7 +16,7 @@ from random import Random
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from cdc.source.fragments import Kind
 from flush_tracker.tracker import FlushTracker
@@ -397,5 +397,29 @@ class CollectorLife(RuleBasedStateMachine):
         assert LogOffset(self.seen(), OP_INFINITE) >= self.process.collector.upto
 
 
-CollectorLife.TestCase.settings = settings(stateful_step_count=40, max_examples=max(200, settings().max_examples))
-TestCollectorLife = CollectorLife.TestCase
+def test_each_log_is_the_history_after_any_replay() -> None:
+    profile = settings()
+    run_state_machine_as_test(
+        CollectorLife, settings=settings(profile, stateful_step_count=40, max_examples=max(200, profile.max_examples))
+    )
+
+
+def test_what_is_held_of_a_transaction_in_pieces_is_durable_up_to_its_end() -> None:
+    """When its first rows came, nobody knew how many changes it would have."""
+    stream = PlainStream()
+    store = Store(MemoryDisk(), Clock().clocks(), small_options())
+    collector = Collector(store, FlushTracker("this slot", stream.lsn))
+    member = collector.join(definition_of(1, None), None, 0.0)
+    stream.commit([Draw(1, "put", "1", "0"), Draw(1, "put", "2", "0"), *[Draw(2, "put", "1", "0")] * 5], 0)
+    while (fragment := stream.send(2)) is not None:
+        plan = collector.plan(fragment, 0.0)
+        collector.commit(plan, 0.0)
+        collector.append(plan)
+        collector.finish(plan)
+    store.create_log(LogFacts(1, "handle-1", ("id",)))
+    shape = Shape("handle-1", 1, None, {}, Snapshot(700, 700, (), stream.transactions[0].commit), Life.READY)
+    collector.born(member, shape, 0.0)
+    assert collector.tracker.g.lsn == 1_000
+    collector.flushed(store.flush(demand=[1]), 0.0)
+    assert store.marks(1) == (LogOffset.aligned(1_000, 7),) * 2
+    assert collector.tracker.g.lsn == stream.lsn

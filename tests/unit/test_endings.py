@@ -142,13 +142,16 @@ async def test_a_crash_between_truncate_base_and_record_is_made_good_once(choose
     assert (False, (Life.REBASED, Life.READY)) in seen
 
 
-async def test_a_truncate_that_comes_while_the_base_of_another_is_made_has_its_own() -> None:
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_truncate_that_comes_while_the_base_of_another_is_made_has_its_own(steps: int) -> None:
     life, stream = begun([PUT, TRUNCATE])
     await life.receive()
     life.flush()
+    for _ in range(steps):
+        await asyncio.sleep(0)
     stream.commit([PUT, TRUNCATE], 0)
     await life.receive()
-    life.flush()  # the first base is still being made
+    life.flush()  # the first base is still being made, for some of the steps
     await life.endings.settled()
     assert life.collector.tracker.g.lsn == stream.lsn
     assert life.lives()[-1] is Life.READY

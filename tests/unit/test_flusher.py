@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from storage import limits
 from storage.clocks import Clocks
 from storage.disk import Disk
 from storage.errors import SharedDiskFault
@@ -310,3 +311,17 @@ def test_waiters_of_a_log_that_stops_are_woken() -> None:
     store.watch(1).durable.subscribe(SNAPSHOT_END, woken.append)
     store.flush(demand=[1])
     assert woken == [None]
+
+
+def test_a_flusher_that_rests_is_woken_by_who_wants_room_and_by_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FLUSH_REST_SECONDS", 2 * HANG_SECONDS)
+    monkeypatch.setattr(limits, "FLUSH_REST_SECONDS_MAX", 2 * HANG_SECONDS)
+    store, told = store_on(flush_age_seconds=0.0, bytes_max=20_000), Told()
+    flusher = Flusher(store, told).start()
+    told.wait_durable(write(store, 1))
+    end = write(store, 2, text="x" * 15_000)
+    assert store.wait_for_room(15_000, HANG_SECONDS)
+    told.wait_durable(end)
+    write(store, 3)
+    flusher.stop()
+    assert told.durable() == LogOffset(3, 3)

@@ -52,7 +52,7 @@ class Story:
 
     def step(self, data: st.DataObject) -> None:
         key = tuple(data.draw(st.sampled_from(KEYS[name])) for name in self.schema.key)
-        known = dict(zip(self.schema.key, key, strict=True))
+        known: Row = dict(zip(self.schema.key, key, strict=True))
         kind = Kind.INSERT if key not in self.rows else data.draw(st.sampled_from([Kind.UPDATE, Kind.DELETE]))
         if data.draw(st.integers(0, 30)) == 0:
             self.rows = {}

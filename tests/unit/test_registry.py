@@ -98,6 +98,17 @@ class RegistryLife(RuleBasedStateMachine):
             old = waiting[pick % len(waiting)]
             old.successor = self.take(definition, old.name, succeeds=old.handle)
 
+    @rule(name=st.sampled_from(["orders", "items", "nobody"]))
+    def withdrawn(self, name: str) -> None:
+        waiting = [known for known in self.awaiting() if known.name == name]
+        assert self.registry.withdrawn(name) == bool(waiting)
+        for old in waiting:  # a successor that nobody ever saw alive
+            shape = self.catalog.state.named(name)
+            assert shape is not None
+            assert shape.handle not in self.known
+            old.successor = shape.handle
+            self.known[shape.handle] = Known(shape.handle, shape.log, old.definition, name, Life.ENDED, REMOVED)
+
     def take(self, definition: Definition, name: str | None, succeeds: str | None = None) -> str:
         entry = self.registry.born(definition, SNAPSHOT, self.now, name=name, succeeds=succeeds)
         assert entry.handle not in self.known, "a handle is given out once"

@@ -42,7 +42,7 @@ class Sampler:
         metrics = house.store.metrics
         return Reading(
             at=time.time(),
-            seen_lsn=explained.seen.lsn,
+            seen_lsn=explained.seen.lsn or None,
             flushed_bytes=metrics.value(Metric.FLUSHED_BYTES),
             read_rows=metrics.value(Metric.READ_ROWS),
             lag_bytes=None if look is None else look.unconfirmed_bytes,

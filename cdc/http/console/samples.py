@@ -19,7 +19,7 @@ class Reading:
 
     at: float
     """Seconds since 1970."""
-    seen_lsn: int
+    seen_lsn: int | None
     """Counters, as are the next two: how far the stream came, bytes written by flushes, rows that readers got."""
     flushed_bytes: int
     read_rows: int
@@ -84,4 +84,4 @@ def _rate(last: Reading | None, reading: Reading, counter: str) -> float | None:
     if last is None:
         return None
     before, now = getattr(last, counter), getattr(reading, counter)
-    return None if now < before else round((now - before) / (reading.at - last.at), 1)
+    return None if before is None or now is None or now < before else round((now - before) / (reading.at - last.at), 1)

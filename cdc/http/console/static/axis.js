@@ -2,7 +2,8 @@
 //
 // The axis shows distances from the WAL's end, on a logarithmic scale: the last kilobyte and the gigabyte that a
 // forgotten shape holds have room side by side. A shape that holds nothing back is durable up to where the stream is,
-// whatever the place of its last row: its line goes on to there.
+// whatever the place of its last row: its line goes on to there. And every shape is durable up to G at least: that is
+// what G means. So a D that lies below is shown at G.
 
 import { h, s } from "./dom.js";
 import { lsn, lsnText, place, size, span } from "./format.js";
@@ -11,19 +12,20 @@ import { linkTo, nameOf } from "./parts.js";
 const ROWS_MAX = 10;
 const UNIT = 1024; // bytes of the scale's linear beginning
 const LEAST = 64 * 1024; // what the axis shows at least
-const ROW = 30;
+const ROW = 32;
 const NARROW = 560;
 const TICKS = [10, 20, 30, 40].map((power) => 2 ** power);
 
 /** The rows of the picture: who holds G first, then what is pending, the oldest first, then the rest. */
 export function rowsOf(status) {
   const holder = status.held_by;
+  const g = lsn(status.global_flushed_lsn);
   const living = status.shapes.filter((shape) => shape.state !== "ended");
   const rows = living.map((shape) => ({
     name: nameOf(shape),
     link: linkTo(shape),
     visible: place(shape.visible),
-    durable: place(shape.durable),
+    durable: most(place(shape.durable), g),
     isKnown: shape.visible !== null,
     isPending: shape.visible !== shape.durable,
     isHolder: holder !== null && holder.handle !== null && shape.handle === holder.handle,
@@ -74,28 +76,33 @@ export function axis(status, width) {
       "figcaption",
       { class: "legend" },
       legend("kept", "kept by the server for the slot"),
-      legend("pending", "V above D: not on disk yet"),
-      legend("durable", "D: on disk"),
+      legend("pending", "not on disk yet"),
+      legend("visible", "V: readers see it up to here"),
+      legend("durable", "D: on disk up to here"),
       legend("idle", "nothing pending"),
       left > 0 ? h("a", { href: "#/shapes" }, `and ${left.toLocaleString("en")} more shapes`) : null,
     ),
   );
 }
 
+function most(one, other) {
+  return one === null || (other !== null && other > one) ? other : one;
+}
+
 function scaleOf(known, width) {
   const end = known.reduce((one, other) => (one > other ? one : other));
-  const most = known.reduce((far, one) => Math.max(far, Number(end - one)), LEAST);
+  const far = known.reduce((most, one) => Math.max(most, Number(end - one)), LEAST);
   const isNarrow = width < NARROW;
   const [from, until] = [isNarrow ? 8 : 170, width - 14];
   const x = (value) => {
-    const behind = Math.min(Math.max(Number(end - value), 0), most);
-    return until - (Math.log1p(behind / UNIT) / Math.log1p(most / UNIT)) * (until - from);
+    const behind = Math.min(Math.max(Number(end - value), 0), far);
+    return until - (Math.log1p(behind / UNIT) / Math.log1p(far / UNIT)) * (until - from);
   };
-  return { x, end, most, from, until, isNarrow };
+  return { x, end, far, from, until, isNarrow };
 }
 
-function ticks({ x, end, most, until, from }, top, height) {
-  const shown = TICKS.filter((behind) => behind <= most);
+function ticks({ x, end, far, until, from }, top, height) {
+  const shown = TICKS.filter((behind) => behind <= far);
   const texts = shown.map((behind) => [x(end - BigInt(behind)), `−${size(behind).replace(".0", "")}`]);
   let free = until - 50;
   return [
@@ -149,23 +156,23 @@ function slotRow(scale, { restart, confirmed, end }, top) {
 
 function shapeRow(scale, row, { g, seen }, offset, holder) {
   const { x, from, until, isNarrow } = scale;
-  const y = offset + ROW / 2 + (isNarrow ? 5 : 0);
+  const y = offset + ROW / 2 + (isNarrow || row.isHolder ? 7 : 0);
   const parts = [label(scale, row.name, y, row.link, row.isHolder)];
   if (row.isHolder && row.visible === null) {
     parts.push(s("line", { class: "birth", x1: x(g), x2: x(seen ?? g), y1: y, y2: y }), point("durable", x(g), y, "G"));
   } else if (row.isPending) {
     const durable = row.durable === null ? from : x(row.durable);
     parts.push(s("line", { class: "pending", x1: durable, x2: x(row.visible ?? scale.end), y1: y, y2: y }));
-    if (row.durable !== null) parts.push(point("durable", durable, y, `D ${lsnText(row.durable)}`));
+    if (row.durable !== null) parts.push(point("durable", durable, y, `durable up to ${lsnText(row.durable)}`));
     if (row.visible !== null) parts.push(point("visible", x(row.visible), y, `V ${lsnText(row.visible)}`));
   } else if (row.isKnown) {
-    const last = row.durable === null ? from : x(row.durable);
+    const last = row.visible === null ? from : x(row.visible);
     if (seen !== null) parts.push(s("line", { class: "idle", x1: last, x2: Math.max(x(seen), last), y1: y, y2: y }));
-    if (row.durable !== null) parts.push(point("settled", last, y, `V = D ${lsnText(row.durable)}`));
+    if (row.visible !== null) parts.push(point("settled", last, y, `V = D ${lsnText(row.visible)}`));
   }
   if (row.isHolder) {
     const words = `holds G, ${span(holder.seconds)}`;
-    parts.push(s("text", { class: "holds", x: until, y: offset + (isNarrow ? 12 : 11), "text-anchor": "end" }, words));
+    parts.push(s("text", { class: "holds", x: until, y: offset + 13, "text-anchor": "end" }, words));
   }
   return s("g", null, parts);
 }
@@ -175,9 +182,10 @@ function band(index, top, width) {
 }
 
 function label({ isNarrow }, name, y, link, isHolder = false) {
-  const shown = name.length > 24 ? `${name.slice(0, 23)}…` : name;
-  const place = isNarrow ? { x: 8, y: y - 7 } : { x: 8, y: y + 4 };
-  const text = s("text", { class: isHolder ? "name holds" : "name", ...place }, shown, s("title", null, name));
+  const fits = isNarrow ? 28 : 20;
+  const shown = name.length > fits ? `${name.slice(0, fits - 1)}…` : name;
+  const place = isNarrow ? { x: 8, y: y - 9 } : { x: 8, y: y + (isHolder ? -2 : 4) };
+  const text = s("text", { class: isHolder ? "name holds" : "name", ...place }, shown, shown === name ? null : s("title", null, name));
   return link === null ? text : s("a", { href: link }, text);
 }
 
@@ -191,7 +199,7 @@ function legend(kind, text) {
 
 function swatch(kind) {
   if (kind === "kept") return s("rect", { class: kind, x: 1, y: 2, width: 16, height: 6, rx: 2 });
-  if (kind === "durable") return s("circle", { class: kind, cx: 9, cy: 5, r: 4 });
+  if (kind === "durable" || kind === "visible") return s("circle", { class: kind, cx: 9, cy: 5, r: 4 });
   return s("line", { class: kind, x1: 1, x2: 17, y1: 5, y2: 5 });
 }
 

@@ -3,7 +3,7 @@
 import { axis } from "./axis.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
-import { NOTHING, count, perSecond, size, span } from "./format.js";
+import { NOTHING, clock, count, perSecond, size, span } from "./format.js";
 import { eventRow, panel, tile } from "./parts.js";
 import { known } from "./state.js";
 
@@ -63,7 +63,7 @@ function why(status) {
     "p",
     { class: `why ${kind}` },
     status.explanation,
-    holder?.committed_at ? h("span", { class: "remark" }, ` The transaction was committed at ${holder.committed_at}.`) : null,
+    holder?.committed_at ? h("span", { class: "remark" }, ` It was committed at ${clock(Date.parse(holder.committed_at))}.`) : null,
   );
 }
 

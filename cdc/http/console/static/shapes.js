@@ -70,8 +70,8 @@ function row(shape) {
   return h(
     "tr",
     { "data-key": shape.handle },
-    h("td", null, h("a", { href: linkTo(shape) }, nameOf(shape)), h("span", { class: "definition narrow" }, definition(shape))),
-    h("td", { class: "definition wide" }, definition(shape)),
+    h("td", null, h("a", { href: linkTo(shape) }, nameOf(shape)), h("span", { class: "definition narrow" }, plain(definition(shape)))),
+    h("td", { class: "definition wide" }, plain(definition(shape))),
     h("td", null, statePill(shape)),
     h("td", { class: "number wide" }, count(shape.rows)),
     h("td", { class: "number" }, size(shape.bytes)),
@@ -84,6 +84,16 @@ export function definition(shape) {
   return `SELECT ${columns} FROM ${shape.table}${shape.where ? ` WHERE ${shape.where}` : ""}`;
 }
 
+/** A definition without what Postgres needs and people do not: schemas of its own operators and types, quotes. */
+function plain(sql) {
+  const part = (text) =>
+    text
+      .replace(/OPERATOR\(pg_catalog\.([^)]+)\)/g, "$1")
+      .replace(/pg_catalog\./g, "")
+      .replace(/"([a-z_][a-z0-9_]*)"/g, "$1");
+  return sql.split(/('(?:[^']|'')*')/).map((text, index) => (index % 2 ? text : part(text))).join("");
+}
+
 function textOf(shape) {
-  return [shape.name, shape.handle, definition(shape), shape.state, shape.fault ? "stopped" : ""].join(" ").toLowerCase();
+  return [shape.name, shape.handle, definition(shape), plain(definition(shape)), shape.state, shape.fault ? "stopped" : ""].join(" ").toLowerCase();
 }

@@ -1,11 +1,13 @@
 // The slot: what it costs the server, how much room is left, how long that lasts.
 
 import { chart } from "./chart.js";
-import { h } from "./dom.js";
+import { h, s } from "./dom.js";
 import { perSecond, size, span } from "./format.js";
 import { lasts } from "./overview.js";
-import { facts, levelPill, panel } from "./parts.js";
+import { facts, panel } from "./parts.js";
 import { known } from "./state.js";
+
+const WARNED = 0.5; // of the budget
 
 export function slotView() {
   const { status, curves } = known;
@@ -16,9 +18,9 @@ export function slotView() {
     panel(
       `Slot ${slot.name}`,
       h("p", { class: `why ${kind}` }, slot.explanation ?? "The server was not asked yet."),
-      slot.exists ? budget(slot) : null,
+      slot.exists ? budget(slot, width) : null,
       facts([
-        ["State", slot.wal_status ? levelPill(slot.wal_status) : null],
+        ["State", slot.wal_status ? h("span", { class: `pill ${kind}` }, slot.wal_status) : null],
         ["Lasts", lasts(slot)],
         ["Keeps", `${size(slot.retained_bytes)} of WAL`],
         ["Not confirmed", size(slot.unconfirmed_bytes)],
@@ -34,7 +36,7 @@ export function slotView() {
   ];
 }
 
-function budget(slot) {
+function budget(slot, width) {
   if (slot.safe_wal_bytes === null) {
     const setting = h("code", null, "max_slot_wal_keep_size");
     return h("p", { class: "hint" }, "The server sets no limit (", setting, " is -1): a slot that nobody reads can fill its disk.");
@@ -47,7 +49,12 @@ function budget(slot) {
   return h(
     "div",
     { class: "budget" },
-    h("meter", { min: 0, max: 1, high: 0.75, low: 0.5, optimum: 0, value: share.toFixed(4), "aria-label": "WAL budget" }),
+    s(
+      "svg",
+      { viewBox: `0 0 ${width} 14`, width, height: 14, role: "img", "aria-label": `WAL budget: ${words}` },
+      s("rect", { class: "kept", width, height: 14, rx: 4 }),
+      s("rect", { class: share > WARNED ? "used warned" : "used", width: Math.max(share * width, 3), height: 14, rx: 4 }),
+    ),
     h("p", { class: "remark" }, words, left),
   );
 }

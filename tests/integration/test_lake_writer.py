@@ -20,7 +20,7 @@ from storage.lake.table_step import tail_to_merge
 from storage.leases import leases
 from storage.rows import Kind
 from tests.bank import COLUMNS, FIRST_LSN, as_texts
-from tests.unit.lakes import POINTS, Lakes
+from tests.lakes import POINTS, Lakes
 
 
 class Killed(BaseException):
@@ -311,21 +311,22 @@ def test_which_tail_is_merged(sizes: list[int], count: int) -> None:
     assert limits.CHANGES_TIERS_BYTES[1][1] == 16
 
 
-def test_retirement_keeps_what_kept_versions_need(lakes: Lakes) -> None:
+def test_retirement_keeps_what_kept_versions_need(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.lake.delta_log.CHECKPOINT_COMMITS", 4)
     writer = lakes.writer()
-    for _ in range(45):
+    for _ in range(14):
         lakes.bank.play(3)
         lakes.bank.confirm()
         writer.step()
     later = time.time() + 10 * limits.ORPHAN_AGE_SECONDS_MIN
     orphan = lakes.root / "delta/savings/1/state/orphan.parquet"
     orphan.write_bytes(b"x")
-    done = retire(lakes.root, now=later, kept=10)
+    done = retire(lakes.root, now=later, kept=5)
     assert done.versions > 0
     assert done.files > 0
     assert done.commits > 0
     assert not orphan.exists()
-    assert len(open_lake(lakes.root).numbers()) == 10
+    assert len(open_lake(lakes.root).numbers()) == 5
     lakes.check_all()
     lakes.bank.play(3)
     lakes.bank.confirm()

@@ -1,0 +1,224 @@
+"""The console in a real browser, beside the whole program and a real server: what an operator sees, with data that moves."""
+
+import asyncio
+import contextlib
+import logging
+import re
+from pathlib import Path
+
+import psycopg
+from playwright.async_api import Page, expect
+
+from storage.errors import SharedDiskFault
+from storage.store import StoreOptions
+from storage.write_buffer import BufferOptions
+from tests.browser.chromium import PHONE, browsing
+from tests.browser.consoled import SHOP, Customers, consoled
+from tests.postgres import Database
+from tests.waiting import eventually
+
+VIEWS = ("overview", "shapes", "slot", "events", "doctor")
+LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0))
+"""Nothing is flushed for its age: whoever has rows holds G."""
+
+
+async def overflow(page: Page) -> int:
+    """By how much the page is wider than the window."""
+    found: int = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return found
+
+
+async def test_the_overview_shows_who_holds_g_and_that_nobody_does(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(*SHOP)
+    async with consoled(newest_database, tmp_path, store=LAZY) as console, browsing() as tab:
+        page = tab.page
+        await console.loop.add("customers", "customers")
+        await console.loop.add("orders", "orders")
+        await page.goto(console.console)
+        await expect(page.locator(".why")).to_contain_text("nothing holds G")
+        await expect(page.locator(".axis .holder")).to_have_count(0)
+        await expect(page.locator(".axis .name")).to_have_text(["the slot", "customers", "orders"])
+
+        newest_database.execute("INSERT INTO orders VALUES (1, 1, 'new', 3)")
+        await expect(page.locator(".why")).to_contain_text("shape orders has rows of the transaction")
+        await expect(page.locator(".axis .holder")).to_have_count(1)
+        await expect(page.locator(".axis text.name.holds")).to_have_text("orders")
+        await expect(page.locator(".axis .name")).to_have_text(["the slot", "orders", "customers"])
+        g, durable, visible = await page.evaluate(
+            "[['.flag.g line', 'x1'], ['line.pending', 'x1'], ['line.pending', 'x2']]"
+            ".map(([what, at]) => Number(document.querySelector('.axis ' + what).getAttribute(at)))"
+        )
+        assert g == durable < visible, "the bar is what is above G and not on disk"
+
+        await asyncio.to_thread(console.loop.app.house.store.flush)
+        await expect(page.locator(".why")).to_contain_text("nothing holds G")
+        await expect(page.locator(".axis .holder")).to_have_count(0)
+        await expect(page.locator(".chart .line").first).to_be_attached()
+        assert tab.complaints == []
+
+
+async def test_a_birth_that_waits_is_shown_with_whom_it_waits_for(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(*SHOP)
+    async with consoled(newest_database, tmp_path) as console, browsing() as tab:
+        with psycopg.connect(newest_database.conninfo()) as writer:
+            writer.execute("UPDATE customers SET city = 'Linz' WHERE id = 1")
+            adding = asyncio.create_task(console.loop.add("customers", "late"))
+            await tab.page.goto(console.console)
+            births = tab.page.locator(".births li")
+            await expect(births).to_contain_text("late")
+            await expect(births).to_contain_text("waits for")
+            await expect(births).to_contain_text(f"pg_terminate_backend({writer.info.backend_pid})")
+        await adding
+        await expect(births).to_have_count(0)
+        await expect(tab.page.locator(".axis .name")).to_have_text(["the slot", "late"])
+        assert tab.complaints == []
+
+
+async def test_by_keyboard_from_the_search_to_a_live_tail(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(*SHOP, "INSERT INTO orders SELECT g, 1, 'old', 1 FROM generate_series(1, 50) g")
+    async with consoled(newest_database, tmp_path) as console, browsing() as tab:
+        page, keys = tab.page, tab.page.keyboard
+        await console.loop.add("customers", "in_bern", where="city = 'Bern'")
+        await console.loop.add("orders", "orders")
+        await page.goto(console.console)
+        await page.locator(".tiles").wait_for()
+        await keys.press("/")
+        await keys.type("city bern")
+        rows = page.locator("table.shapes tbody tr")
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_contain_text("city = 'Bern'")
+        await expect(page.locator("#search")).to_be_focused()
+        await page.locator("#search").fill("orders")
+        await expect(rows).to_contain_text("public.orders")
+        await keys.press("Tab")  # the order
+        await keys.press("Tab")
+        await keys.press("Enter")
+        await expect(page.locator("h2").first).to_contain_text("orders")
+        await expect(page.locator(".sql")).to_have_text("SELECT * FROM public.orders")
+        await expect(page.locator(".facts")).to_contain_text("50")
+
+        items = page.locator("#tail li")
+        await expect(page.locator("#tail-said")).to_have_text("waiting for changes …")
+        # Until the first answer nobody knows from where on; so something is inserted until it shows.
+        numbers = iter(range(1000, 9999))
+
+        async def is_shown() -> bool:
+            newest_database.execute(f"INSERT INTO orders VALUES ({next(numbers)}, 7, '<img src=x>', NULL)")  # type: ignore[arg-type]  # a number of our own
+            return await items.count() > 0
+
+        await eventually(is_shown, "the first row in the tail")
+        await expect(items.first).to_contain_text("state=<img src=x> total=NULL")
+        await expect(page.locator("#tail img")).to_have_count(0)
+        newest_database.execute("DELETE FROM orders WHERE id = 17", "UPDATE orders SET state = 'sent' WHERE id = 18")
+        await expect(items.first).to_contain_text("state=sent")
+        await expect(items.nth(1)).to_contain_text("delete")
+        await keys.press("p")
+        await expect(page.locator("#tail-said")).to_have_text("paused")
+        newest_database.execute("UPDATE orders SET state = 'while paused' WHERE id = 19")
+        await console.loop.caught_up()
+        assert "paused" not in await items.first.inner_text()
+        await keys.press("p")
+        await expect(items.first).to_contain_text("state=while paused")
+        assert tab.complaints == []
+
+
+async def test_without_the_secret_the_page_is_empty(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(*SHOP)
+    async with consoled(newest_database, tmp_path, secret="s3crët") as console, browsing() as tab:
+        page = tab.page
+        await page.goto(console.console)
+        await expect(page.locator("#secret")).to_be_visible()
+        assert "customers" not in await page.content()
+        await page.keyboard.type("wrong")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#secret-wrong")).to_be_visible()
+        await page.locator("#secret-text").fill("s3crët")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#secret")).to_be_hidden()
+        await expect(page.locator("#state")).to_have_text("active")
+        await page.reload()
+        await expect(page.locator("#state")).to_have_text("active")  # the tab knows it
+        assert "s3cr" not in page.url
+        assert all("401" in complaint for complaint in tab.complaints), tab.complaints
+
+
+async def test_an_empty_system_and_a_dead_server_look_sane(newest_database: Database, tmp_path: Path) -> None:
+    async with browsing() as tab:
+        page = tab.page
+        async with contextlib.AsyncExitStack() as stack:
+            console = await stack.enter_async_context(consoled(newest_database, tmp_path))
+            await page.goto(console.console)
+            await expect(page.locator("#state")).to_have_text("active")
+            for view in VIEWS:
+                await page.goto(f"{console.console}#/{view}")
+                await expect(page.locator(f'nav a[href="#/{view}"]')).to_have_attribute("aria-current", "page")
+                await page.locator(".view .panel").first.wait_for()
+                shown = await page.locator("main").inner_text()
+                assert not re.search(r"undefined|NaN|null|\[object", shown), (view, shown)
+            await page.goto(f"{console.console}#/shapes")
+            await expect(page.locator("main")).to_contain_text("shapelog shapes add TABLE")
+            await page.goto(f"{console.console}#/shapes/gone")
+            await expect(page.locator("main")).to_contain_text("No living shape has this name or handle.")
+            assert tab.complaints == []
+        await expect(page.locator("#state")).to_have_text("no answer")
+        await expect(page.locator("#trouble")).to_contain_text("What you see is of")
+
+
+async def test_events_and_the_doctor_say_what_to_do(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(*SHOP)
+    async with consoled(newest_database, tmp_path) as console, browsing() as tab:
+        page = tab.page
+        await console.loop.add("customers", "customers")
+        for _ in range(3):
+            logging.getLogger("shapes.capture").error("waiting for the disk: %s", SharedDiskFault("no space left"))
+        await page.goto(f"{console.console}#/events")
+        await expect(page.locator(".event").filter(has_text="connected to")).to_have_count(1)
+        await page.get_by_role("button", name=re.compile("^errors")).click()
+        await expect(page.locator(".event")).to_have_count(1)
+        await expect(page.locator(".event")).to_contain_text("waiting for the disk: no space left")
+        await expect(page.locator(".event code")).to_have_text(SharedDiskFault.code)
+        await expect(page.locator(".event .hint")).to_have_text(SharedDiskFault.hint)
+        await expect(page.locator(".event-head")).to_contain_text("3 times since")
+        await expect(page.locator("nav .badge")).to_have_text("1")
+        await page.keyboard.press("5")
+        await expect(page.locator(".why")).to_contain_text("The server is fit to be followed.")
+        await expect(page.locator(".event.warning .copyable pre").first).to_contain_text("ALTER SYSTEM")
+        assert tab.complaints == []
+
+
+async def test_it_fits_a_phone_in_both_colours_under_load(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(*SHOP)
+    async with (
+        consoled(newest_database, tmp_path) as console,
+        Customers(newest_database),
+        browsing(PHONE, "dark") as tab,
+    ):
+        page = tab.page
+        await console.loop.add("orders", "orders")
+        await console.loop.add("order_lines", "a_name_that_is_as_long_as_names_of_shapes_may_be_in_the_end")
+        handle = console.loop.living("orders").handle
+        for view in (*VIEWS, f"shapes/{handle}"):
+            await page.goto(f"{console.console}#/{view}")
+            await page.locator(".view .panel").first.wait_for()
+            assert await overflow(page) <= 0, view
+        await expect(page.locator("#tail li").first).to_contain_text("insert")
+        back = "getComputedStyle(document.documentElement).backgroundColor"
+        dark = await page.evaluate(back)
+        assert await page.locator("html").get_attribute("data-theme") == "auto"
+        await page.keyboard.press("t")
+        assert await page.evaluate(back) != dark, "light, whatever the system wants"
+        await page.reload()
+        assert await page.locator("html").get_attribute("data-theme") == "light"
+        assert tab.complaints == []
+
+
+async def test_no_script_but_its_own_runs(newest_database: Database, tmp_path: Path) -> None:
+    async with consoled(newest_database, tmp_path) as console, browsing() as tab:
+        await tab.page.goto(console.console)
+        await tab.page.evaluate(
+            "const one = document.createElement('script'); one.textContent = 'window.ran = 1'; document.body.append(one);"
+            "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran = 2\">')"
+        )
+        await eventually(lambda: len(tab.complaints) >= 2, "the browser to refuse both")
+        assert await tab.page.evaluate("window.ran") is None
+        assert all("Content Security Policy" in one or "404" in one for one in tab.complaints), tab.complaints

@@ -1,0 +1,166 @@
+"""From a server to the lake: every type, random transactions, altered tables; each version against SELECT."""
+
+import datetime as dt
+import decimal
+import random
+from pathlib import Path
+from typing import Any, LiteralString
+
+import numpy as np
+import pytest
+
+from storage.lake.lake_reader import open_lake
+from storage.lake.materialize import Order, Told, materialize
+from storage.lake.spark import run_here
+from tests.loop import Loop, looping
+from tests.postgres import Database
+from tests.waiting import eventually
+
+TYPES = """
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+CREATE DOMAIN short AS text CHECK (length(value) < 9);
+CREATE TYPE pair AS (a int, b text);
+CREATE TABLE typed (
+    id bigint PRIMARY KEY, i2 smallint, i4 int, f4 real, f8 double precision, n numeric(12,3), n_any numeric,
+    b bool, t text, v varchar(9), u uuid, d date, ts timestamp, tz timestamptz, tm time, iv interval, by bytea,
+    j jsonb, ai int[], at text[], an numeric(6,2)[], ad timestamptz[], e mood, dom short, r int4range, c pair
+)"""
+ROWS = r"""
+INSERT INTO typed VALUES
+ (1, 2, 3, 1.5, 2.25, 12.345, 1e40, true, 'x', 'y', '7c5de1cc-8d0b-4b6c-9d4e-3a3f0e6c1b2a', '2024-02-29',
+  '2024-02-29 12:13:14.123456', '2024-02-29 12:13:14+02', '24:00', '1 year 2 mons -3 days 04:05:06.7', '\x00ff',
+  '{"a": [1, null]}', '{1,NULL,3}', '{a,"b c","d\"e",NULL,"NULL",""}', '{1.50,NULL}', '{2024-01-01 00:00:00+00}',
+  'ok', 'dom', '[1,5)', ROW(1, 'a b')),
+ (2, -32768, -2147483648, 'NaN', '-Infinity', 'NaN', 'NaN', false, '', '', NULL, 'infinity', '-infinity',
+  '0044-03-15 00:00:00+00 BC', '00:00', '-00:00:00.000001', '', 'null', '{{1,2},{3,4}}', '{}', '{NaN}', '{infinity}',
+  'sad', NULL, 'empty', NULL),
+ (3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+  NULL, NULL, NULL, NULL, NULL, NULL),
+ (9223372036854775807, 0, 0, 0.1, 0.1, 999999999.999, 0.10, true, E'line\nbreak, "quoted" \\', 'é', NULL,
+  '9999-12-31', '9999-12-31 23:59:59.999999', '0001-01-01 00:00:00+00', '23:59:59.999999', '178000 years', '\xdeadbeef',
+  '"text"', '[0:1]={7,8}', '{x}', '{}', '{}', 'ok', '', '(,)', ROW(NULL, ''))"""
+SAME: LiteralString = "id, i2, i4, f8, b, t, v, by, at"
+AS_TEXT = "n_any, u, tm, j, e, dom, r, c"
+
+
+def lake_once(data: Path, lake: Path) -> list[Told]:
+    told: list[Told] = []
+    materialize(Order(data, lake), run_here, told.append)
+    return told
+
+
+async def version_at(loop: Loop, lake: Path) -> Any:
+    """A version that has all that is committed now."""
+    end = await loop.caught_up()
+
+    def confirmed() -> bool:
+        latest = loop.app.progress.history.latest
+        return latest is not None and latest.lsn >= end
+
+    await eventually(confirmed, "a record of G")
+    lake_once(loop.app.settings.data_dir, lake)
+    return open_lake(lake).latest()
+
+
+async def test_every_type(newest_database: Database, tmp_path: Path) -> None:
+    """As a snapshot and as a change, value by value."""
+    database, data, lake = newest_database, tmp_path / "data", tmp_path / "lake"
+    data.mkdir()
+    for statement in TYPES.split(";"):
+        database.execute(statement)
+    database.execute(ROWS)
+    async with looping(database, data) as loop:
+        await loop.add("typed", "typed")
+        snapshot = {row["id"]: row for row in (await version_at(loop, lake)).table("typed").arrow().to_pylist()}
+        database.execute("DELETE FROM typed", ROWS)
+        version = await version_at(loop, lake)
+        rows = {row["id"]: row for row in version.table("typed").arrow().to_pylist()}
+        same = {row[0]: row for row in database.execute("SELECT " + SAME + " FROM typed")}  # noqa: S608 - names of this test
+        texts = {row[0]: row[1:] for row in database.execute("SELECT id, " + as_texts_sql() + " FROM typed")}  # noqa: S608 - names of this test
+    assert str(rows) == str(snapshot), "a NaN differs from itself, its text does not"
+    for key, row in rows.items():
+        for name, expected in zip(SAME.split(", "), same[key], strict=True):
+            assert str(row[name]) == str(expected), name
+        for name, text in zip(AS_TEXT.split(", "), texts[key], strict=True):
+            assert row[name] == text, name
+    check_by_hand(rows)
+
+
+def as_texts_sql() -> LiteralString:
+    return "n_any::text, u::text, tm::text, j::text, e::text, dom::text, r::text, c::text"
+
+
+def check_by_hand(rows: dict[int, dict[str, Any]]) -> None:
+    one, two, three, last = rows[1], rows[2], rows[3], rows[2**63 - 1]
+    assert one["n"] == decimal.Decimal("12.345")
+    assert one["d"] == dt.date(2024, 2, 29)
+    assert one["ts"] == dt.datetime(2024, 2, 29, 12, 13, 14, 123456)  # noqa: DTZ001 - without zone in Postgres too
+    assert one["tz"] == dt.datetime(2024, 2, 29, 10, 13, 14, tzinfo=dt.UTC)
+    assert one["iv"] == {"months": 14, "days": -3, "microseconds": 14_706_700_000}
+    assert one["ai"] == [1, None, 3]
+    assert one["an"] == [decimal.Decimal("1.50"), None]
+    assert one["ad"] == [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)]
+    assert one["_quarantined"] is None
+    assert three["_quarantined"] is None
+    assert {entry["column"]: (entry["text"], entry["reason"]) for entry in two["_quarantined"]} == {
+        "n": ("NaN", "not_a_number"),
+        "d": ("infinity", "infinite"),
+        "ts": ("-infinity", "infinite"),
+        "tz": ("0044-03-15 00:00:00+00 BC", "before_christ"),
+        "ai": ("{{1,2},{3,4}}", "dimensions"),
+        "an": ("{NaN}", "element"),
+        "ad": ("{infinity}", "element"),
+    }
+    assert two["iv"]["microseconds"] == -1
+    assert last["f4"] == np.float32(0.1)
+    assert last["iv"]["months"] == 178_000 * 12
+    assert [entry["column"] for entry in last["_quarantined"]] == ["ai"]
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_versions_are_the_tables(database: Database, tmp_path: Path, seed: int) -> None:
+    """Random transactions over two tables, long values unsent, keys changed, TRUNCATE, a column added."""
+    data, lake, chance = tmp_path / "data", tmp_path / "lake", random.Random(seed)
+    data.mkdir()
+    database.execute(
+        "CREATE TABLE checking (id int PRIMARY KEY, cents bigint, note text)",
+        "CREATE TABLE savings (id int, branch text, cents bigint, note text, PRIMARY KEY (branch, id))",
+        "INSERT INTO checking SELECT g, 1000, repeat(md5(g::text), 300) FROM generate_series(1, 60) g",
+        "INSERT INTO savings SELECT g, 'b' || g % 3, 1000, NULL FROM generate_series(1, 60) g",
+    )
+    async with looping(database, data) as loop:
+        await loop.add("checking", "checking")
+        await loop.add("savings", "savings")
+        for number in range(5):
+            for _ in range(10):
+                cents, one, other = chance.randrange(100), chance.randrange(1, 61), chance.randrange(1, 61)
+                database.execute(
+                    f"WITH a AS (UPDATE checking SET cents = cents - {cents} WHERE id = {one} RETURNING 1)"  # noqa: S608 - names of this test
+                    f" UPDATE savings SET cents = cents + (SELECT count(*) FROM a) * {cents} WHERE id = {other}"
+                )
+            database.execute(f"UPDATE checking SET id = id + 1000 WHERE id = {chance.randrange(1, 61)}")  # noqa: S608 - names of this test
+            if number == 3:
+                database.execute(
+                    "ALTER TABLE savings ADD COLUMN opened date", "UPDATE savings SET opened = '2024-01-01'"
+                )
+                await eventually(lambda: "opened" in columns_of(loop, "savings"), "the successor")
+            version = await version_at(loop, lake)
+            for name in ("checking", "savings"):
+                found = version.table(name).arrow().to_pylist()
+                columns = [column for column in found[0] if not column.startswith("_")]
+                texts = sorted((tuple(as_text(row[column]) for column in columns) for row in found), key=str)
+                assert texts == loop.table(f"SELECT {', '.join(columns)} FROM {name}")  # noqa: S608 - names of this test
+        database.execute("TRUNCATE checking")
+        version = await version_at(loop, lake)
+        assert version.table("checking").arrow().num_rows == 0
+
+
+def as_text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def columns_of(loop: Loop, name: str) -> list[str]:
+    entry = loop.app.house.registry.named(name)
+    if entry is None or entry.shape.base is None:
+        return []
+    return [column.name for column in entry.definition.columns]

@@ -1,0 +1,151 @@
+"""The loop with many shapes, and over their lives: a commit for a thousand, idle ones, names and generations."""
+
+from pathlib import Path
+
+import pytest
+
+from shapes.definition import Definition
+from shapes.housekeeping import Housekeeping
+from shapes.registry import EXPIRED, REMOVED, Entry, Registry
+from shapes.requests import Request, define
+from shapes.tables import find_table
+from storage.catalog import Catalog
+from storage.catalog_records import Life
+from storage.clocks import Clocks
+from storage.disk import LocalDisk, folder_of
+from storage.log_facts import LogFacts, list_logs
+from storage.offset import SNAPSHOT_END
+from storage.store import Store
+from tests.loop import Loop, looping
+from tests.postgres import Database
+from tests.waiting import eventually
+
+ITEMS = "CREATE TABLE items (id int PRIMARY KEY, v text, part int)"
+ALL = "SELECT id, v, part FROM items"
+SHAPES_COUNT = 1_000
+
+
+@pytest.fixture
+def database(newest_database: Database) -> Database:
+    return newest_database
+
+
+async def definitions(loop: Loop) -> list[Definition]:
+    async with loop.app.house.control() as connection:
+        facts = await find_table(connection, "items")
+    return [define(Request(where=f"part = {part}"), facts) for part in range(1, SHAPES_COUNT)]
+
+
+def make_shapes(folder: Path, model: Entry, wanted: list[Definition]) -> None:
+    """What their births would have written: the table is empty, so all have the snapshot and the base of the first."""
+    with folder_of(LocalDisk(folder)) as disk:
+        clocks = Clocks()
+        store, registry = Store(disk, clocks), Registry(Catalog(disk), clocks.wall, clocks.monotonic())
+        for definition in wanted:
+            entry = registry.born(definition, model.shape.snapshot, clocks.monotonic())
+            store.create_log(LogFacts(entry.log, entry.handle, definition.view.key))
+            base = store.new_base(entry.log).finish(
+                floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=clocks.wall()
+            )
+            registry.ready(entry.handle, base.number)
+
+
+async def test_a_commit_for_a_thousand_shapes_is_confirmed_by_a_few_replies(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS)
+    async with looping(database, tmp_path) as loop:
+        first = await loop.add("items", "items")
+        wanted = await definitions(loop)
+    make_shapes(tmp_path, first, wanted)
+    async with looping(database, tmp_path) as loop:
+        house = loop.app.house
+        await eventually(lambda: len(house.collector.members) == SHAPES_COUNT, "the shapes to be restored")
+        await loop.caught_up()
+        records = sum(1 for _ in loop.app.progress.history.newest_first())
+        database.execute("INSERT INTO items SELECT g, 'v', g % 1000 FROM generate_series(1, 3000) g")
+        await loop.caught_up(10)
+        replies = sum(1 for _ in loop.app.progress.history.newest_first()) - records
+        assert replies < 30, "one commit, and not a reply for each shape"
+        assert loop.rows(first) == loop.table(ALL)
+        for definition in wanted[::97]:
+            entry = house.registry.defined(definition)
+            assert entry is not None
+            expected = [
+                row for row in loop.table(ALL) if definition.where is not None and f"'{row[2]}'" in definition.where
+            ]
+            assert len(expected) == 3
+            assert loop.rows(entry) == expected
+
+
+async def test_idle_shapes_without_a_name_end_and_free_slot_and_disk(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS)
+    async with looping(database, tmp_path) as loop:
+        house, registry = loop.app.house, loop.app.house.registry
+        named, idle, read = (
+            await loop.add("items", "items"),
+            await loop.add("items"),
+            await loop.add("items", columns="id"),
+        )
+        registry.enter(read.handle, house.clocks.monotonic())
+        await Housekeeping(house, idle_seconds=0.0, shapes_max=10).go_round()
+        ended = registry.find(idle.handle)
+        assert ended is not None
+        assert (ended.shape.life, ended.shape.reason) == (Life.ENDED, EXPIRED)
+        assert {entry.handle for entry in registry.living()} == {named.handle, read.handle}
+        assert idle.log not in list_logs(house.store.disk)
+        database.execute("INSERT INTO items VALUES (1, 'v', 1)")
+        await loop.caught_up()
+        assert loop.rows(named) == loop.table(ALL)
+
+
+async def test_above_the_limit_the_longest_unused_shapes_end(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS)
+    async with looping(database, tmp_path) as loop:
+        house, registry = loop.app.house, loop.app.house.registry
+        named = await loop.add("items", "items")
+        some = [await loop.add("items", where=f"part = {part}") for part in range(3)]
+        registry.touch(some[0].handle, house.clocks.monotonic())
+        await Housekeeping(house, idle_seconds=3600.0, shapes_max=2).go_round()
+        assert {entry.handle for entry in registry.living()} == {named.handle, some[0].handle}
+
+
+async def test_a_name_leads_to_the_present_generation(database: Database, tmp_path: Path) -> None:
+    """Three lives of a table: each old handle is told who stands in its place, and its files go; then it is removed."""
+    database.execute(ITEMS, "INSERT INTO items VALUES (1, 'v', 1)")
+    handles: list[str] = []
+    async with looping(database, tmp_path) as loop:
+        house, registry = loop.app.house, loop.app.house.registry
+        handles.append((await loop.add("items", "kept")).handle)
+        for life in ("one", "two"):
+            database.execute(*ALTERATIONS[life])
+            await eventually(
+                lambda: (
+                    (entry := registry.named("kept")) is not None
+                    and entry.handle not in handles
+                    and entry.shape.life is Life.READY
+                ),
+                "a successor",
+            )
+            handles.append(loop.living("kept").handle)
+        await loop.caught_up()
+        assert loop.rows(loop.living("kept")) == loop.table("SELECT * FROM items")
+        for handle in handles:
+            replacement = registry.replacement(handle)
+            assert replacement is not None
+            assert replacement.handle == handles[-1]
+        await house.endings.sweep()
+        assert list_logs(house.store.disk) == [loop.living("kept").log]
+        member = house.collector.members.of_log(loop.living("kept").log)
+        assert member is not None
+        async with house.turn:
+            await house.endings.end(member, REMOVED, "by the test")
+        assert registry.named("kept") is None
+        assert not registry.awaiting(), "nobody asks for a successor of what was removed"
+    async with looping(database, tmp_path) as loop:
+        await loop.caught_up()
+        assert not loop.app.house.registry.living()
+
+
+ALTERATIONS = {
+    "one": ("ALTER TABLE items ADD COLUMN one int", "INSERT INTO items VALUES (2, 'v', 1, 1)"),
+    "two": ("ALTER TABLE items DROP COLUMN v", "INSERT INTO items VALUES (3, 1, 1)"),
+}
