@@ -23,6 +23,7 @@ from cdc.source.fragments import Fragment, KeepAlive, RelationChange
 from cdc.source.identity import Fresh, OtherTimeline, PublicationChanged
 from cdc.source.limits import POLL_SECONDS
 from cdc.source.lsn import Lsn
+from cdc.source.publication import changes_between
 from shapes.acknowledge import Acknowledger
 from shapes.endings import STREAM_REPLACED, until_done
 from shapes.faults import ShapeFault
@@ -195,6 +196,10 @@ class Capture:
                 await until_done(partial(lineage.published, connected.identity.publication))
             case Fresh() | OtherTimeline():
                 if isinstance(verdict, OtherTimeline) and self._continues(verdict):
+                    known = lineage.known()
+                    assert known is not None, "who streamed knows which stream it was"
+                    before, now = known.identity.publication, connected.identity.publication
+                    await self._house.endings.by_publication(changes_between(before, now))
                     self.flushed(await until_done(self._house.store.flush_all))
                 else:
                     await self._house.endings.everything(STREAM_REPLACED, _REPLACED[type(verdict)])

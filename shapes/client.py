@@ -20,8 +20,8 @@ from typing import Any, Final
 import httpx
 import pyarrow as pa
 
-from shapes.client_state import Batch, Change, Follower, Parser, Position
-from shapes.client_values import PARSERS
+from shapes.client_state import Batch, Change, Follower, Position
+from shapes.client_values import PARSERS, Parser
 
 __all__ = ["Batch", "Change", "Position", "Shape", "ShapeStream"]
 
@@ -32,7 +32,7 @@ REQUEST_SECONDS_MAX: Final = 45.0
 class ShapeStream:
     """Changes of a shape, for ever, over whatever breaks in between. To be iterated once, with or without `async`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as many as a question has parts
         self,
         url: str,
         table: str | None = None,

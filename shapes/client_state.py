@@ -18,6 +18,7 @@ FIRST: Final = "-1"
 RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses that pass by themselves."""
 
+_NEEDED: Final = ("electric-handle", "electric-offset")
 PAUSE_SECONDS_MIN: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 30.0
 """Between two attempts: the first, and the longest after doubling it each time."""
@@ -107,6 +108,9 @@ class Follower:
             return Batch()
         if status != 200:
             raise RequestRefused(f"the server answered {status}: {body[:500].decode(errors='replace')}", status=status)
+        if missing := [name for name in _NEEDED if name not in headers]:
+            text = f"the answer has no {', '.join(missing)}: it is not from a shape server, or a proxy removed them"
+            raise RequestRefused(text, status=status)
         self.failures = 0
         if text := headers.get("electric-schema"):
             self.schema = orjson.loads(text)
@@ -120,8 +124,8 @@ class Follower:
     def pause_seconds(self, headers: Mapping[str, str]) -> float:
         """How long to wait before the next attempt, after one that failed."""
         told = headers.get("retry-after", "")
-        backoff = min(PAUSE_SECONDS_MIN * 2 ** min(self.failures, 20), PAUSE_SECONDS_MAX)
-        return max(float(told), backoff) if told.isdigit() else backoff
+        backoff: float = min(PAUSE_SECONDS_MIN * 2 ** min(self.failures, 20), PAUSE_SECONDS_MAX)
+        return max(float(int(told)), backoff) if told.isdigit() else backoff
 
     def lost(self) -> None:
         """No answer came."""

@@ -26,7 +26,7 @@ def parse_value(text: str | None, column: Mapping[str, Any], parsers: Mapping[st
         return text
     try:
         return parse_array(text, parser or str) if column.get("dims") else (parser or str)(text)
-    except (ValueError, ArithmeticError):
+    except (ValueError, ArithmeticError, LookupError):
         return text
 
 
@@ -45,8 +45,8 @@ def _items(text: str, position: int, parser: Parser) -> tuple[list[Any], int]:
     while True:
         character = text[position : position + 1]
         if character == "{":
-            item, position = _items(text, position + 1, parser)
-            items.append(item)
+            inner, position = _items(text, position + 1, parser)
+            items.append(inner)
         elif character == '"':
             item, position = _quoted(text, position + 1)
             items.append(parser(item))

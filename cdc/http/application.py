@@ -28,7 +28,7 @@ def application(app: App, watch: SlotWatch, secret: str | None, console: Console
     service = ShapeService(app.house, app.nursery)
     desk = StatusDesk(app, service, watch)
     routes = [
-        *probe_routes(service, exposition(app, service, desk)),
+        *probe_routes(service, exposition(app, service, desk, shapes)),
         *Admin(service, desk).routes(),
         *console.routes(),
         *shapes.routes(),

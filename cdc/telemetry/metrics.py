@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from cdc.app import App
 from cdc.status.report import StatusDesk
 from cdc.status.slot_cost import SlotLook, seconds_left
+from shapes.http.app import ShapeApp
 from shapes.service import ShapeService, State
 from storage.catalog_records import Life
 from storage.metrics import Metric as StorageMetric
@@ -60,10 +61,11 @@ _SLOT_STATES: Final = ("reserved", "extended", "unreserved", "lost", "missing")
 class ProgramCollector(Collector):
     """Asks the running parts."""
 
-    def __init__(self, app: App, service: ShapeService, desk: StatusDesk) -> None:
+    def __init__(self, app: App, service: ShapeService, desk: StatusDesk, shapes: ShapeApp) -> None:
         self._app = app
         self._service = service
         self._desk = desk
+        self._shape_app = shapes
 
     def collect(self) -> Iterator[Metric]:
         """All numbers as of now; of the slot, as of the last look."""
@@ -72,6 +74,9 @@ class ProgramCollector(Collector):
         yield from self._flushed()
         yield from self._shapes()
         yield from storage_metrics(self._app)
+        for metric, value in self._shape_app.numbers().items():
+            is_counter = metric.value.endswith("_total")
+            yield (CounterMetricFamily if is_counter else GaugeMetricFamily)(*_names(metric), value=value)
 
     def _source(self) -> Iterator[Metric]:
         session, tracker = self._app.house.session, self._app.house.collector.tracker
@@ -173,10 +178,10 @@ def storage_metrics(app: App) -> Iterator[Metric]:
         yield family
 
 
-def exposition(app: App, service: ShapeService, desk: StatusDesk) -> "Exposition":
+def exposition(app: App, service: ShapeService, desk: StatusDesk, shapes: ShapeApp) -> "Exposition":
     """The text of all numbers, whenever it is asked for."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ProgramCollector(app, service, desk))
+    registry.register(ProgramCollector(app, service, desk, shapes))
     ProcessCollector(registry=registry)
     return Exposition(registry)
 

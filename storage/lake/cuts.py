@@ -148,7 +148,7 @@ def _why_wait(table: TableCut, catalog: CatalogState, listed: Shape | None, load
     shape = catalog.named(table.name)
     if shape is None or (shape.life is Life.ENDED and shape.reason == REMOVED):
         return None
-    return f"its shape ended ({shape.reason}), and its successor is not ready" if shape.reason else "it is not ready"
+    return f"its shape ended ({shape.reason})" if shape.reason else "the shape that takes its place is not ready"
 
 
 def _cut(last: Cut | None, record: ProgressRecord, ready: Mapping[str, Shape], loads: Mapping[int, Loaded]) -> Cut:

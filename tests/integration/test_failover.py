@@ -1,5 +1,6 @@
 """Another timeline: a server that was promoted. Who goes on, and who begins anew (A2)."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,7 +40,7 @@ async def test_shapes_go_on_when_all_that_came_lies_below_the_switch(
         database.execute("INSERT INTO items VALUES (2, 'first timeline')")
         await loop.caught_up()
         first = loop.app.house.lineage.incarnation
-        promote(server, database)
+        await asyncio.to_thread(promote, server, database)
         database.execute("INSERT INTO items VALUES (3, 'second timeline')")
         await on_timeline(loop, 2)
         await loop.caught_up(40)
@@ -54,6 +55,37 @@ async def test_shapes_go_on_when_all_that_came_lies_below_the_switch(
         await loop.caught_up()
         assert loop.living("items").handle == entry.handle
         assert loop.rows(entry) == loop.table(ALL)
+
+
+async def test_a_publication_that_was_altered_before_a_switch_ends_the_shapes_of_that_table(
+    own_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """The other timeline is not all that is new."""
+    server = own_server()
+    database = new_database(server)
+    database.execute(ITEMS, "CREATE TABLE others (id int PRIMARY KEY)", "INSERT INTO items VALUES (1, 'before')")
+    async with looping(database, tmp_path) as loop:
+        items, others = await loop.add("items", "items"), await loop.add("others", "others")
+        await loop.caught_up()
+        database.execute(
+            "ALTER PUBLICATION shapelog DROP TABLE items",
+            "INSERT INTO items VALUES (2, 'unseen')",
+            "ALTER PUBLICATION shapelog ADD TABLE items",
+        )
+        await asyncio.to_thread(promote, server, database)
+        await on_timeline(loop, 2)
+        await eventually(
+            lambda: (
+                (entry := loop.app.house.registry.named("items")) is not None
+                and entry.handle != items.handle
+                and entry.shape.life is Life.READY
+            ),
+            "a successor",
+            40,
+        )
+        await loop.caught_up(40)
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+        assert loop.living("others").handle == others.handle
 
 
 async def test_after_a_restart_of_ours_everybody_begins_anew(own_server: Callable[..., Server], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from cdc.telemetry.metrics import ProgramMetric
+from shapes.http.metrics import HttpMetric
 from storage.metrics import Metric
 from tests.postgres import Database
 from tests.served import refused, serving, shapelog, tailing
@@ -161,7 +162,7 @@ def test_metrics_have_every_name_once(newest_database: Database, tmp_path: Path)
         Metric.READ_ROWS,
         Metric.FLUSH_FAILURES,
     }
-    assert {one.value for one in (*ProgramMetric, *Metric) if one not in seldom} <= set(samples)
+    assert {one.value for one in (*ProgramMetric, *Metric, *HttpMetric) if one not in seldom} <= set(samples)
     lines = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
     assert len(lines) == len(set(lines))
 
