@@ -1,221 +1,204 @@
-"""The shop of the demo: an endless stream of made-up transactions over three tables. Pure.
+"""The shop of the demo: its tables, and an endless stream of made-up transactions, as SQL. Pure: chance is passed in.
 
-It stands in for Postgres: whoever lost its place gets the same transactions again, at the same offsets. They come in
-rounds: `SMALL` small ones (customers sign up, order, get their goods or cancel), then the order of a wholesaler, which
-is large enough to be sent in many fragments.
+Customers sign up, order, pay, get their goods or cancel; clerks renumber lines (a change of keys); now and then a
+wholesaler orders, or cancels, thousands of lines at once; and some transactions are rolled back.
 
 Invariants:
-    a round is a function of its number alone: any process makes the same one, without those before it
-    a transaction's `tx` grows with its number, and its end lies below the next one's `tx`
-    a row is inserted before it is updated or deleted; an order changes at most once, in the round after its own
+    a statement touches exactly the rows that it says: `rows` is known before it runs
+    what a rolled back transaction did is not remembered; the numbers that it used are not used again
 """
 
-import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, LiteralString
 
-import numpy as np
-import pyarrow as pa
+TABLES: Final = ("customers", "orders", "order_lines", "payments")
 
-from storage.offset import LogOffset
-from storage.rows import TX, Integers, Kind, row_schema
+SCHEMA: Final[LiteralString] = """
+CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, city text NOT NULL, since timestamptz NOT NULL);
+CREATE TABLE orders (
+    id int PRIMARY KEY,
+    customer_id int NOT NULL REFERENCES customers,
+    status text NOT NULL,
+    total numeric(12, 2) NOT NULL
+);
+CREATE TABLE order_lines (
+    order_id int NOT NULL REFERENCES orders,
+    line int NOT NULL,
+    product text NOT NULL,
+    quantity int NOT NULL,
+    PRIMARY KEY (order_id, line)
+);
+CREATE TABLE payments (id int PRIMARY KEY, order_id int NOT NULL REFERENCES orders, amount numeric(12, 2) NOT NULL);
+INSERT INTO customers
+    SELECT n, 'Customer ' || n, 'Lyon', '2026-03-02 08:00:00+00' FROM generate_series(1, 500) n;
+"""
+CUSTOMERS_AT_FIRST: Final = 500
+"""Rows that are there before anybody follows the shop, so that a snapshot has something to copy."""
 
-SEED: Final = 2026
-"""Chosen once: every run of the demo tells the same story."""
+KEYS: Final = {"customers": ("id",), "orders": ("id",), "order_lines": ("order_id", "line"), "payments": ("id",)}
 
-TABLES: Final = {
-    "customers": ("id", "name", "email", "city", "since"),
-    "orders": ("id", "customer_id", "status", "total", "placed_at"),
-    "order_lines": ("order_id", "line", "product", "quantity", "price"),
-}
-KEYS: Final = {"customers": ("id",), "orders": ("id",), "order_lines": ("order_id", "line")}
+LARGE_EVERY: Final = 120
+"""Transactions from one wholesaler to the next: a few seconds of them."""
 
-SMALL: Final = 64
-"""Small transactions in a round: about a third of a second of them."""
+LARGE_LINES: Final = (2_000, 4_000)
+"""Lines of a wholesaler's order, at least and at most: a transaction that is sent in many messages."""
 
-ROUND: Final = SMALL + 1
-"""Transactions in a round."""
+REMEMBERED: Final = 400
+"""Orders that may still change. Older ones are left alone, so that the shop's memory is bounded."""
 
-SIGNUPS: Final = 8
-"""New customers at the start of each round, so that the orders of any round have somebody to come from."""
-
-LARGE_LINES: Final = (1_500, 2_500)
-"""Lines of a wholesaler's order: rows enough to be flushed several times before the commit comes."""
-
-TX_FIRST: Final = 26_800_000
-TX_STEP: Final = 8_192
-"""WAL that a transaction takes; more than any of ours would, so that offsets need no counting."""
-
-COMMIT_SIZE: Final = 48
-"""Bytes of a commit record: its end is what is confirmed."""
-
-_FIRST_NAMES: Final = ("Ada", "Bela", "Chidi", "Dana", "Edda", "Farid", "Greta", "Hugo", "Ines", "Joao", "Kai", "Lena")
-_LAST_NAMES: Final = ("Abel", "Bauer", "Costa", "Duarte", "Eriksen", "Fontaine", "Greco", "Horvat", "Ito", "Jensen")
-_CITIES: Final = ("Antwerp", "Bergen", "Coimbra", "Dresden", "Espoo", "Ghent", "Haarlem", "Innsbruck", "Lyon", "Porto")
-_PRODUCTS: Final = (
-    ("espresso cup", 690),
-    ("moka pot", 2_990),
-    ("hand grinder", 8_450),
-    ("paper filters", 420),
-    ("beans, 1 kg", 2_180),
-    ("kettle", 5_900),
-    ("scale", 3_250),
-    ("milk jug", 1_875),
-)
-_OPENED: Final = np.datetime64("2026-03-02T08:00:00")
-_SECONDS_APART: Final = 7
-
-
-class Deed(IntEnum):
-    """What a small transaction does."""
-
-    SIGN_UP = 0
-    ORDER = 1
-    SHIP = 2
-    CANCEL = 3
-
-
-def tx_of(number: int) -> int:
-    """The start of a transaction's commit record, by which its rows are known; they are numbered from 0."""
-    return TX_FIRST + number * TX_STEP
-
-
-def transaction_at(tx: int) -> int:
-    """The number of the transaction that a row belongs to."""
-    return (tx - TX_FIRST) // TX_STEP
-
-
-def confirmed_by(number: int) -> int:
-    """G when everything up to this transaction is durable."""
-    return tx_of(number) + COMMIT_SIZE
-
-
-def committed_at(number: int) -> int:
-    """When it was committed by the shop's clock, in microseconds since 1970."""
-    return int((_OPENED + np.timedelta64(number * _SECONDS_APART, "s")).astype("datetime64[us]").astype(np.int64))
-
-
-def first_above(confirmed: int) -> int:
-    """The transaction to go on with when everything below an LSN was confirmed."""
-    return max(0, -(-(confirmed - TX_FIRST) // TX_STEP))
+_CITIES: Final = ("Antwerp", "Bergen", "Coimbra", "Dresden", "Espoo", "Ghent", "Haarlem", "Innsbruck", "Porto")
+_PRODUCTS: Final = ("espresso cup", "moka pot", "hand grinder", "paper filters", "kettle", "scale", "milk jug")
+_RENUMBERED: Final = 100_000
+"""Added to a line's number: no order has so many lines, so no two lines meet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """The rows of a round, table by table, in the order of their offsets."""
+class Statement:
+    """One statement, and what it does to how many rows of which table."""
 
-    number: int
-    tables: dict[str, pa.RecordBatch]
-    changes: Sequence[int]
-    """How many rows each transaction has, in all tables together."""
+    table: str
+    inserted: int
+    updated: int
+    deleted: int
+    sql: LiteralString
+    values: Sequence[Any]
 
-    def end_of(self, transaction: int) -> LogOffset:
-        """The aligned offset of one of the round's transactions."""
-        return LogOffset.aligned(tx_of(transaction), self.changes[transaction % ROUND])
-
-    def rows_below(self, table: str, transaction: int) -> int:
-        """How many rows a table has of the round's transactions below this one."""
-        tx = self.tables[table].column(TX).to_numpy()
-        return int(np.searchsorted(tx, tx_of(transaction)))
+    @property
+    def rows(self) -> int:
+        """What Postgres will say; a row with a new key is one row, though it is deleted and inserted."""
+        return max(self.inserted, self.updated, self.deleted)
 
 
-@functools.lru_cache(maxsize=8)  # as many as are looked at together: by the writer, and by checks of three tables
-def round_of(number: int) -> Round:
-    """Make a round."""
-    transactions = [*_small_transactions(number), _order(number, SMALL)]
-    columns: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
-    for index, changes in enumerate(transactions):
-        tx = tx_of(number * ROUND + index)
-        for op, (table, kind, values) in enumerate(changes):
-            columns[table].append((tx, 2 * op, kind, values))
-    tables = {table: _batch(table, rows) for table, rows in columns.items()}
-    return Round(number, tables, [len(changes) for changes in transactions])
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Statements that are committed together, or taken back together."""
+
+    statements: Sequence[Statement]
+    is_large: bool = False
+    is_rolled_back: bool = False
 
 
-_Change = tuple[str, Kind, tuple[str | None, ...]]
+@dataclass(slots=True)
+class Order:
+    """What the shop remembers of an order."""
+
+    id: int
+    lines: list[int] = field(default_factory=list)
 
 
-def _small_transactions(number: int) -> Iterator[list[_Change]]:
-    earlier = [] if number == 0 else np.flatnonzero(_deeds(number - 1) == Deed.ORDER).tolist()
-    np.random.default_rng([SEED, number, 1]).shuffle(earlier)
-    for slot, deed in enumerate(_deeds(number).tolist()):
-        if deed == Deed.ORDER:
-            yield _order(number, slot)
-        elif deed == Deed.SIGN_UP or not earlier:  # with nothing left to ship, one more customer came
-            yield [_sign_up(number, slot)]
-        else:
-            order, *lines = _order(number - 1, earlier.pop())
-            yield [_shipped(order)] if deed == Deed.SHIP else [*map(_deleted, lines), _deleted(order)]
+class Shop:
+    """Says what happens next."""
+
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
+        self._customers = CUSTOMERS_AT_FIRST
+        self._last_id = 1000
+        self._placed: deque[Order] = deque(maxlen=REMEMBERED)
+        self._paid: deque[Order] = deque(maxlen=REMEMBERED)
+        self._wholesale: deque[Order] = deque(maxlen=REMEMBERED)
+        self._count = 0
+
+    def next(self) -> Transaction:
+        """The next transaction; the shop goes on as if it were done."""
+        self._count += 1
+        if self._count % LARGE_EVERY == 0:
+            return self._large()
+        deeds: dict[Callable[[], Transaction], int] = {
+            self._order: 45,
+            self._pay: 22 if self._placed else 0,
+            self._ship: 14 if self._paid else 0,
+            self._sign_up: 8,
+            self._cancel: 5 if self._placed else 0,
+            self._renumber: 4 if self._placed else 0,
+            self._change_of_mind: 4,
+        }
+        return self._chance.choices(list(deeds), list(deeds.values()))[0]()
+
+    def _sign_up(self) -> Transaction:
+        self._customers += 1
+        values = (self._customers, f"Customer {self._customers}", self._chance.choice(_CITIES))
+        sql: LiteralString = "INSERT INTO customers VALUES (%s, %s, %s, now())"
+        return Transaction([Statement("customers", 1, 0, 0, sql, values)])
+
+    def _order(self) -> Transaction:
+        order, statements = self._new_order(self._chance.randint(1, 6))
+        self._placed.append(order)
+        return Transaction(statements)
+
+    def _pay(self) -> Transaction:
+        order = self._taken(self._placed)
+        self._paid.append(order)
+        amount = f"{self._chance.randint(500, 90_000) / 100:.2f}"
+        return Transaction(
+            [
+                Statement(
+                    "payments", 1, 0, 0, "INSERT INTO payments VALUES (%s, %s, %s)", (self._id(), order.id, amount)
+                ),
+                _status(order, "paid"),
+            ]
+        )
+
+    def _ship(self) -> Transaction:
+        return Transaction([_status(self._taken(self._paid), "shipped")])
+
+    def _cancel(self) -> Transaction:
+        return Transaction(_deletes(self._taken(self._placed)))
+
+    def _renumber(self) -> Transaction:
+        """A line gets a new key: for those who follow, the old row goes and a new one comes."""
+        order = self._chance.choice(self._placed)
+        line = order.lines.pop(0)
+        order.lines.append(line + _RENUMBERED)
+        sql: LiteralString = "UPDATE order_lines SET line = %s WHERE order_id = %s AND line = %s"
+        return Transaction([Statement("order_lines", 1, 0, 1, sql, (line + _RENUMBERED, order.id, line))])
+
+    def _change_of_mind(self) -> Transaction:
+        """An order that never was."""
+        return Transaction(self._new_order(self._chance.randint(1, 6))[1], is_rolled_back=True)
+
+    def _large(self) -> Transaction:
+        """A wholesaler orders, has nearly ordered, or cancels."""
+        if self._wholesale and self._chance.random() < 1 / 3:
+            return Transaction(_deletes(self._wholesale.popleft()), is_large=True)
+        order, statements = self._new_order(self._chance.randint(*LARGE_LINES))
+        is_rolled_back = self._chance.random() < 1 / 5
+        if not is_rolled_back:
+            self._wholesale.append(order)
+        return Transaction(statements, is_large=True, is_rolled_back=is_rolled_back)
+
+    def _new_order(self, count: int) -> tuple[Order, list[Statement]]:
+        order = Order(self._id(), list(range(1, count + 1)))
+        total = f"{self._chance.randint(500, 90_000) / 100:.2f}"
+        customer = self._chance.randint(1, self._customers)
+        product, quantity = self._chance.choice(_PRODUCTS), self._chance.randint(1, 9)
+        one: LiteralString = "INSERT INTO orders VALUES (%s, %s, 'placed', %s)"
+        many: LiteralString = "INSERT INTO order_lines SELECT %s, n, %s, %s + n %% 3 FROM generate_series(1, %s) n"
+        return order, [
+            Statement("orders", 1, 0, 0, one, (order.id, customer, total)),
+            Statement("order_lines", count, 0, 0, many, (order.id, product, quantity, count)),
+        ]
+
+    def _taken(self, orders: deque[Order]) -> Order:
+        index = self._chance.randrange(len(orders))
+        order = orders[index]
+        del orders[index]
+        return order
+
+    def _id(self) -> int:
+        self._last_id += 1
+        return self._last_id
 
 
-@functools.lru_cache(maxsize=16)
-def _deeds(number: int) -> Integers:
-    """What the small transactions of a round do; without looking at other rounds, or there would be no end."""
-    deeds: Integers = np.random.default_rng([SEED, number, 0]).choice(len(Deed), SMALL, p=[0.05, 0.55, 0.32, 0.08])
-    deeds[:SIGNUPS] = Deed.SIGN_UP
-    return deeds
+def _status(order: Order, status: str) -> Statement:
+    return Statement("orders", 0, 1, 0, "UPDATE orders SET status = %s WHERE id = %s", (status, order.id))
 
 
-def _sign_up(number: int, slot: int) -> _Change:
-    identity = number * SMALL + slot + 1
-    first, last = _FIRST_NAMES[identity % 12], _LAST_NAMES[identity // 12 % 10]
-    email = f"{first}.{last}{identity}@example.com".lower()
-    values = (str(identity), f"{first} {last}", email, _CITIES[identity // 3 % 10], _when(number, slot))
-    return "customers", Kind.INSERT, values
-
-
-def _order(number: int, slot: int) -> list[_Change]:
-    """An order and its lines; the same again for those who change it later."""
-    chance = np.random.default_rng([SEED, number, 2, slot])
-    # Customers of this round signed up before its first order: they are its first transactions.
-    signed_up_in = int(chance.integers(max(0, number - 50), number + 1))
-    customer = signed_up_in * SMALL + int(chance.integers(SIGNUPS)) + 1
-    count = int(chance.integers(1, 6)) if slot < SMALL else int(chance.integers(*LARGE_LINES))
-    products = chance.integers(len(_PRODUCTS), size=count).tolist()
-    quantities = chance.integers(1, 4 if slot < SMALL else 400, size=count).tolist()
-    identity = str(10_000 + number * ROUND + slot)
-    lines: list[_Change] = []
-    total = 0
-    for line, (product, quantity) in enumerate(zip(products, quantities, strict=True), start=1):
-        name, price = _PRODUCTS[product]
-        total += quantity * price
-        values = (identity, str(line), name, str(quantity), _money(price))
-        lines.append(("order_lines", Kind.INSERT, values))
-    order = (identity, str(customer), "placed", _money(total), _when(number, slot))
-    return [("orders", Kind.INSERT, order), *lines]
-
-
-def _shipped(order: _Change) -> _Change:
-    table, _, (identity, customer, _, total, placed_at) = order
-    return table, Kind.UPDATE, (identity, customer, "shipped", total, placed_at)
-
-
-def _deleted(row: _Change) -> _Change:
-    """Of a deleted row Postgres sends the key."""
-    table, _, values = row
-    keys = len(KEYS[table])
-    return table, Kind.DELETE, values[:keys] + (None,) * (len(values) - keys)
-
-
-def _when(number: int, slot: int) -> str:
-    moment = _OPENED + np.timedelta64((number * ROUND + slot) * _SECONDS_APART, "s")
-    return f"{str(moment).replace('T', ' ')}+00"
-
-
-def _money(cents: int) -> str:
-    return f"{cents // 100}.{cents % 100:02}"
-
-
-def _batch(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    names = TABLES[table]
-    schema = row_schema(names)
-    tx, op, kind, values = zip(*rows, strict=True)
-    by_column = zip(*values, strict=True)
-    new = pa.StructArray.from_arrays([pa.array(column, pa.string()) for column in by_column], names)
-    # A bit for each column that a delete comes without: all but the key, which is in front.
-    unsent = bytes([(1 << len(names)) - (1 << len(KEYS[table]))])
-    absent = [unsent if one is Kind.DELETE else None for one in kind]
-    numbers = [pa.array(tx, pa.uint64()), pa.array(op, pa.uint64()), pa.array(kind, pa.uint8())]
-    return pa.RecordBatch.from_arrays([*numbers, pa.array(absent, pa.binary()), new], schema=schema)
+def _deletes(order: Order) -> list[Statement]:
+    lines = len(order.lines)
+    return [
+        Statement("order_lines", 0, 0, lines, "DELETE FROM order_lines WHERE order_id = %s", (order.id,)),
+        Statement("orders", 0, 0, 1, "DELETE FROM orders WHERE id = %s", (order.id,)),
+    ]

@@ -24,7 +24,7 @@ from storage.catalog_records import Shape
 from storage.disk import LocalDisk
 from storage.errors import StorageError, UnknownLog
 from storage.folder_reader import FolderReader
-from storage.lake.cuts import Cut, Decision, decide, shapes_at
+from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
 from storage.lake.delta_log import DeltaLog, files_at
 from storage.lake.errors import LaggingWriter
 from storage.lake.lake_layout import CUTS, SIDES, TABLES, numbered_path, side_folder
@@ -33,7 +33,7 @@ from storage.lake.loads import Load, Runner, base_of, load, read_load
 from storage.lake.records import create_once, read_record
 from storage.lake.table_step import KnownFiles, TableStep
 from storage.lake.tasks import Work, rows_of
-from storage.lake.versions import Version, latest_version, publish
+from storage.lake.versions import TableVersion, Version, latest_version, publish
 from storage.lake.views import build_view, hide_view, show_view, shown_cut
 from storage.leases import Lease, end_lease, leases, take_lease
 from storage.ledger import may_cut_at
@@ -83,7 +83,8 @@ class LakeWriter:
         self._reader = FolderReader(data)
         self._known = KnownFiles()
         self._loads: dict[int, Load] = {}
-        self._leased: set[int] = set()
+        self._leased: dict[int, int] = {}
+        """When the lease on a log was taken last."""
         self._lease_prefix = f"lake-{zlib.crc32(str(self._root).encode()):08x}-"
         self._log_of = lru_cache(maxsize=1024)(DeltaLog)
 
@@ -172,37 +173,41 @@ class LakeWriter:
             table.begins or self._has_rows(table.name, table.log, table.after, table.upto) for table in cut.tables
         )
 
-    def _has_rows(self, name: str, log: int, after: LogOffset, upto: LogOffset) -> bool:
-        return next(rows_of(self._reader, name, log, after, upto, max_bytes=0), None) is not None
+    def _has_rows(self, table: TableCut) -> bool:
+        rows = rows_of(self._reader, table.name, table.log, table.after, table.upto, max_bytes=0)
+        return next(rows, None) is not None
 
     def _finish(self, cut: Cut, before: Version | None) -> Step:
-        steps = [self._table_step(cut, name, before) for name in (table.name for table in cut.tables)]
+        known = {} if before is None else {table.name: table for table in before.tables}
+        quiet = {
+            table.name for table in cut.tables if table.name in known and not (table.begins or self._has_rows(table))
+        }
+        steps = [self._table_step(cut, table, known.get(table.name)) for table in cut.tables if table.name not in quiet]
         self._at("before the work")
         self._do((step, step.first_work()) for step in steps)
         self._do((step, step.second_work()) for step in steps)
         self._at("before the commits")
-        tables = []
         for step in steps:
-            tables.append(step.commit())
+            known[step.name] = step.commit()
             self._at("after a commit")
-        made = Version(cut.number, cut.incarnation, cut.lsn, cut.commit_time, tuple(tables))
+        tables = tuple(replace(known[table.name], upto=table.upto) for table in cut.tables)
+        made = Version(cut.number, cut.incarnation, cut.lsn, cut.commit_time, tables)
         version = publish(self._lake, made, self._unique)
         self._at("after the version")
         self.show()
         self._at("after the views")
         for table in cut.tables:
-            self._lease(table.log, table.upto)
+            is_due = self._now() - self._leased.get(table.log, 0) > LEASE_SECONDS * 1_000_000 / 4
+            if is_due or table.name not in quiet:
+                self._lease(table.log, table.upto)
         return Step(version, sum(done.rows for step in steps for done in step.done))
 
-    def _table_step(self, cut: Cut, name: str, before: Version | None) -> TableStep:
-        part = cut.table(name)
-        assert part is not None, "it is one of the cut's"
+    def _table_step(self, cut: Cut, part: TableCut, before: TableVersion | None) -> TableStep:
         found = self._loads.get(part.log) or read_load(self._lake, part.log)
         assert found is not None, "a cut has loaded logs only"
         self._loads[part.log] = found
-        known = None if before is None else before.table(name)
         data = str(self._data.root)
-        return TableStep(self._root, data, self._data, cut, part, known, found, self._known, self._log_of)
+        return TableStep(self._root, data, self._data, cut, part, before, found, self._known, self._log_of)
 
     def _do(self, work: Iterable[tuple[TableStep, list[Work]]]) -> None:
         """One job for all tables; each gets what its own work has done."""
@@ -231,7 +236,7 @@ class LakeWriter:
             for other in leases(self._data, log, now=now) if log not in self._leased else ():
                 if other.reader.startswith(self._lease_prefix) and other.reader != mine:
                     end_lease(self._data, log, other.reader)  # of this lake, by a writer that was here before
-            self._leased.add(log)
+            self._leased[log] = now
         except UnknownLog:
             return
         except StorageError as error:

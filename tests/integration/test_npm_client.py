@@ -26,6 +26,7 @@ from tests.waiting import eventually
 
 SOURCES = ROOT / "tests" / "npm"
 INSTALLED = ROOT / "build" / "npm"
+MISSING = "there is no Node, or no registry of packages"
 LINE_BYTES_MAX = 2**24
 QUICK = HttpSettings(allow_delete=True, long_poll_seconds=2.0)
 ITEMS = 'CREATE TABLE "My Items" (id int PRIMARY KEY, v varchar(9), part int8 NOT NULL, "a B" bool)'
@@ -45,7 +46,9 @@ def package() -> Path:
         with contextlib.suppress(subprocess.TimeoutExpired):
             if subprocess.run(command, cwd=INSTALLED, capture_output=True, timeout=90, check=False).returncode == 0:
                 return INSTALLED
-    (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("there is no Node, or no registry of packages")
+    if os.environ.get("CI") == "true":
+        pytest.fail(MISSING)
+    pytest.skip(MISSING)
 
 
 @dataclass
@@ -85,7 +88,8 @@ async def following(package: Path, server: ShapeServer, mode: str, **params: Any
         yield client
         assert client.errors == []
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()
         await listening
 

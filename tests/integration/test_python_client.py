@@ -68,9 +68,7 @@ async def test_it_goes_on_from_a_saved_position_in_another_process(newest_databa
                         break
             assert seen == (list(range(1, 31)) if not life else [100 + life - 1])
             saved = stream.position.to_json()
-            newest_database.execute(
-                "INSERT INTO items (id) SELECT max(id) + 1 FROM (SELECT id FROM items UNION SELECT 99) x"
-            )
+            newest_database.execute("INSERT INTO items (id) SELECT greatest(max(id) + 1, 100) FROM items")
             await server.living.caught_up()
 
 

@@ -8,4 +8,5 @@ const stream = new ShapeStream({
   liveSse: liveSse === "sse",
   onError: (error) => console.log(JSON.stringify({ error: String(error) })),
 })
-new Shape(stream).subscribe(({ rows }) => console.log(JSON.stringify({ rows })))
+const asText = (_, value) => (typeof value === "bigint" ? String(value) : value)
+new Shape(stream).subscribe(({ rows }) => console.log(JSON.stringify({ rows }, asText)))

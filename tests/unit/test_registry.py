@@ -108,6 +108,7 @@ class RegistryLife(RuleBasedStateMachine):
             assert shape.handle not in self.known
             old.successor = shape.handle
             self.known[shape.handle] = Known(shape.handle, shape.log, old.definition, name, Life.ENDED, REMOVED)
+            self.uses[shape.log] = Use(self.now)
 
     def take(self, definition: Definition, name: str | None, succeeds: str | None = None) -> str:
         entry = self.registry.born(definition, SNAPSHOT, self.now, name=name, succeeds=succeeds)
