@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Tests that run at a time: most of them wait, for a server or for a disk. Each process starts servers of its own.
+PROCESSES ?= 2
 
 # Two stamps: the demo needs only what runs, the checks need the developers' tools too.
 RUNTIME := $(VENV)/runtime.stamp
@@ -66,7 +68,7 @@ check-imports: $(DEV)
 	$(BIN)/lint-imports --no-logo
 
 check-tests: $(DEV)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal $(ARGS)
 
 $(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

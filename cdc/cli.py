@@ -58,25 +58,27 @@ def shapelog(
 
 @app.command()
 def demo(
-    seconds: Annotated[float, typer.Option("--for", metavar="SECONDS", min=1, max=3600, help="How long.")] = 15,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the data here.", show_default="a temporary folder")
+    seconds: Annotated[float, typer.Option("--for", metavar="SECONDS", min=1, max=3600, help="How long.")] = 30,
+    lake: Annotated[bool, typer.Option("--lake/--no-lake", help="Tables of Parquet, too, by Spark.")] = True,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the logs and the lake here.", show_default="they go")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the logs at work: a writer is killed again and again, readers follow it, and nothing is lost.
+    """Show all of it at work: a shop on a Postgres of its own, and a server that is killed again and again.
 
-    At the end all rows are compared with what was written. Ctrl-C leaves nothing behind.
+    At the end all rows in Postgres are compared with those that came over HTTP, and with the lake's. Ctrl-C leaves
+    nothing behind.
 
     \b
       shapelog demo
-      shapelog demo --for 60 --data-dir demo
-      shapelog demo --for 5 --json
+      shapelog demo --for 60 --keep demo
+      shapelog demo --for 10 --no-lake --json
     """  # noqa: D301 - typer wants the control character itself
     from cdc.demo.start import run_demo
     from cdc.output import console
 
-    ended = run_demo(console(), seconds, data_dir, as_json=as_json)
+    ended = run_demo(console(), seconds, keep, with_lake=lake, as_json=as_json)
     for line in ended.lines:
         typer.echo(line)
     raise typer.Exit(ended.status)

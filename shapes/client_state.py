@@ -109,8 +109,8 @@ class Follower:
         if status != 200:
             raise RequestRefused(f"the server answered {status}: {body[:500].decode(errors='replace')}", status=status)
         if missing := [name for name in _NEEDED if name not in headers]:
-            text = f"the answer has no {', '.join(missing)}: it is not from a shape server, or a proxy removed them"
-            raise RequestRefused(text, status=status)
+            lack = f"the answer has no {', '.join(missing)}: it is not from a shape server, or a proxy removed them"
+            raise RequestRefused(lack, status=status)
         self.failures = 0
         if text := headers.get("electric-schema"):
             self.schema = orjson.loads(text)

@@ -4,6 +4,7 @@ Requests are calls of the application, so a thousand of them are no sockets; a c
 """
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,28 +31,36 @@ from storage.rows import Kind, row_schema
 from storage.store import Store
 
 COLUMNS = ("id", "v")
-TABLE = Table(
-    oid=1,
-    schema="public",
-    name="items",
-    kind="r",
-    persistence="p",
-    replica_identity="f",
-    columns=(
-        TableColumn("id", 1, 23, "int4", not_null=True, pk_index=0),
-        TableColumn("v", 2, 25, "text"),
-    ),
-)
+
+
+def table_of(columns: Sequence[str]) -> Table:
+    """A table of texts, the first of which is the key."""
+    return Table(
+        oid=1,
+        schema="public",
+        name="items",
+        kind="r",
+        persistence="p",
+        replica_identity="f",
+        columns=tuple(
+            TableColumn(name, number, 25, "text", not_null=number == 1, pk_index=0 if number == 1 else None)
+            for number, name in enumerate(columns, 1)
+        ),
+    )
+
+
 SNAPSHOT = Snapshot(7, 9, (8,), 100)
 
 
 class RigService(ShapeService):
     """The service, but for Postgres: the table is a fact, and births are the test's."""
 
+    facts = table_of(COLUMNS)
+
     async def table(self, name: str) -> Table:
         if name != "items":
             raise DefinitionError(fields={"table": ["is not there"]})
-        return TABLE
+        return self.facts
 
     async def shape_for(self, definition: Definition) -> Served:
         entry = self.house.registry.defined(definition)
@@ -79,7 +88,7 @@ class Answer:
 class Rig:
     """A store with one shape, `items`, and the application."""
 
-    def __init__(self, settings: HttpSettings = HttpSettings(), *, chunk_bytes: int = 1 << 20, rows: int = 3) -> None:  # noqa: B008
+    def __init__(self, settings: HttpSettings | None = None, *, chunk_bytes: int = 1 << 20, rows: int = 3) -> None:
         self.store = Store(MemoryDisk(), Clocks())
         self.registry = Registry(Catalog(self.store.disk), Clocks().wall, 0.0)
         tracker = SimpleNamespace(open_tx=None, seen=SimpleNamespace(lsn=10**6))
@@ -95,19 +104,18 @@ class Rig:
             application="",
         )
         self.service = RigService(cast("Any", self.house), cast("Any", None))
-        self.definition = define(Request(), TABLE)
-        self.entry = self.born(chunk_bytes, rows)
-        self.app = ShapeApp(self.service, settings)
+        self.entry = self.born(COLUMNS, chunk_bytes, (batch([(0, n, Kind.INSERT, f"b{n}")]) for n in range(rows)))
+        self.app = ShapeApp(self.service, settings or HttpSettings())
         self.asgi = Envelope(self.app)
-        self.written: list[dict[str, Any]] = []
 
-    def born(self, chunk_bytes: int, rows: int) -> Entry:
-        """A shape with a base of a row a chunk."""
-        entry = self.registry.born(self.definition, SNAPSHOT, 0.0)
+    def born(self, columns: Sequence[str], chunk_bytes: int, chunks: Iterable[pa.RecordBatch]) -> Entry:
+        """A shape of a table of these columns, with a base of these chunks."""
+        self.service.facts = table_of(columns)
+        entry = self.registry.born(define(Request(), self.service.facts), SNAPSHOT, 0.0)
         self.store.create_log(LogFacts(entry.log, entry.handle, ("id",), chunk_bytes=chunk_bytes))
         writer = self.store.new_base(entry.log)
-        for number in range(rows):
-            writer.chunk(batch([(0, number, Kind.INSERT, f"b{number}")]), written_at=1)
+        for chunk in chunks:
+            writer.chunk(chunk, written_at=1)
         base = writer.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=1)
         return self.registry.ready(entry.handle, base.number)
 

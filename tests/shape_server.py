@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 from starlette.applications import Starlette
-from starlette.types import ASGIApp
 
 from cdc.http.access import Guard
 from cdc.http.server import listen, serving, url_of
@@ -99,11 +98,12 @@ async def shape_server(
     secret: str | None = None,
     tokens: ShapeTokens | None = None,
     loop: Loop | None = None,
+    port: int = 0,
 ) -> AsyncIterator[ShapeServer]:
     """Serve shapes, as the program composes it."""
     app = ShapeApp(service, settings, tokens)
-    inner: ASGIApp = Starlette(routes=app.routes())
-    listener = listen("127.0.0.1", 0)
+    inner = app.in_front_of(Starlette())
+    listener = listen("127.0.0.1", port)
     url = url_of(listener)
     guard = Guard(inner, secret, tokens.admits) if tokens is not None else Guard(inner, secret)
     limits = httpx.Limits(max_connections=None)
@@ -125,10 +125,11 @@ async def serving_shapes(
     settings: HttpSettings = HttpSettings(),  # noqa: B008 - frozen
     secret: str | None = None,
     tokens: ShapeTokens | None = None,
+    port: int = 0,
     **more: Any,
 ) -> AsyncIterator[ShapeServer]:
     """The whole loop beside a real Postgres, and its shapes over HTTP."""
     async with looping(database, folder, **more) as loop:
         service = ShapeService(loop.app.house, loop.app.nursery)
-        async with shape_server(service, settings, secret, tokens, loop) as server:
+        async with shape_server(service, settings, secret, tokens, loop, port) as server:
             yield server

@@ -7,16 +7,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cdc.demo.board import Board
-from cdc.demo.conductor import State
+from cdc.demo.board import Board, State
+from cdc.status.words import size_words
 
 FRAMES_A_SECOND: Final = 8
-"""As many as look alive; more would cost the writer its processor."""
+"""As many as look alive; more would cost the others their processor."""
 
 LINE_SECONDS: Final = 2.0
 """Between two lines about the state, where there is no terminal."""
 
-_STATE_STYLES: Final = {State.KILLED: "bold red", State.STARTING: "yellow", State.DOOMED: "green"}
+_STATE_STYLES: Final = {State.PREPARING: "yellow", State.KILLED: "bold red", State.STARTING: "yellow"}
 
 
 class Screen(Protocol):
@@ -82,32 +82,31 @@ def drawn(board: Board) -> Group:
 
 
 def _head(board: Board) -> Text:
-    state = Text.assemble("writer ", (board.state.value, _STATE_STYLES.get(board.state, "")))
-    return Text.assemble(
-        ("shapelog demo  ", "bold"),
-        state,
-        f"   kills survived {board.recoveries - 1 if board.recoveries else 0}   {board.seconds_left:.0f} s left",
-    )
+    state = Text.assemble("the server ", (board.state.value, _STATE_STYLES.get(board.state, "green")))
+    kills = f"   kills {board.kills}   {board.seconds_left:.0f} s left\n"
+    console = Text(board.console_url, style=f"link {board.console_url}") if board.console_url else Text("-")
+    return Text.assemble(("shapelog demo  ", "bold"), state, kills, "console  ", console)
 
 
 def _table(board: Board) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("log")
-    for title in ("V visible", "D durable", "reader 1", "reader 2", "last cut"):
+    table.add_column("shape")
+    for title in ("rows in Postgres", "over HTTP", "changes", "durable up to"):
         table.add_column(title, justify="right", no_wrap=True)
-    for name, facts in board.tables.items():
-        read = [f"{facts.read[who]:,}" if who in facts.read else "-" for who in ("reader 1", "reader 2")]
-        cut = f"{facts.cut:,}"
-        table.add_row(name, facts.visible, facts.durable, *read, cut)
+    for name, facts in board.shapes.items():
+        written = "-" if facts.written is None else f"{facts.written:,}"
+        table.add_row(name, written, f"{facts.read:,}", f"{facts.changes:,}", facts.durable)
     return table
 
 
 def _foot(board: Board) -> Text:
+    lag = "-" if board.lag_bytes is None else size_words(board.lag_bytes)
     lines = (
-        f"{board.transactions:,} transactions; G {board.confirmed}: below it, the source may forget",
-        "readers: rows seen and checked; last cut: rows without a commit, at recovery",
+        f"{board.transactions:,} transactions committed, {board.rolled_back:,} rolled back",
+        f"G {board.confirmed}: below it, Postgres may forget; it is {lag} behind",
+        f"lake  {board.lake or '-'}",
     )
-    return Text("\n".join(lines), style="dim")
+    return Text("\n".join(lines), style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _news(board: Board) -> list[Text]:
@@ -115,6 +114,6 @@ def _news(board: Board) -> list[Text]:
 
 
 def _line(board: Board) -> str:
-    rows = ", ".join(f"{name} {max(facts.read.values(), default=0)}" for name, facts in board.tables.items())
+    rows = ", ".join(f"{name} {facts.read}" for name, facts in board.shapes.items())
     at = board.now - board.started_at
-    return f"{at:5.1f} s  {board.transactions} transactions committed, G {board.confirmed}; rows read: {rows}"
+    return f"{at:5.1f} s  {board.transactions} transactions committed, G {board.confirmed}; rows over HTTP: {rows}"

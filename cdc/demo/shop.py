@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, LiteralString
 
-TABLES: Final = ("customers", "orders", "order_lines", "payments")
+TABLES: Final[tuple[LiteralString, ...]] = ("customers", "orders", "order_lines", "payments")
 
 SCHEMA: Final[LiteralString] = """
 CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, city text NOT NULL, since timestamptz NOT NULL);

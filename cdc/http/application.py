@@ -31,11 +31,10 @@ def application(app: App, watch: SlotWatch, secret: str | None, console: Console
         *probe_routes(service, exposition(app, service, desk, shapes)),
         *Admin(service, desk).routes(),
         *console.routes(),
-        *shapes.routes(),
     ]
     starlette = Starlette(routes=routes, exception_handlers={404: _not_found, Exception: _failed})
     starlette.router.redirect_slashes = False
-    return Envelope(ConsolePage(Guard(starlette, secret, shapes.admits)))
+    return Envelope(ConsolePage(Guard(shapes.in_front_of(starlette), secret, shapes.admits)))
 
 
 async def _not_found(_: Request, __: Exception) -> Response:

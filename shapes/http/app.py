@@ -1,6 +1,6 @@
 """The shape endpoint, as a plain ASGI application: its methods, and how each answer is put together.
 
-Mounted by the program at SHAPE_PATH, inside of `Envelope`. Whoever may not use the server is turned away before.
+Stands in front of the program's router, inside of `Envelope`. Whoever may not use the server is turned away before.
 """
 
 import contextlib
@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import orjson
 from starlette.datastructures import Headers as RequestHeaders
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shapes.errors import UnknownShape
 from shapes.http.admission import Admission
@@ -33,6 +32,7 @@ from shapes.http.problems import (
     no_shape,
     not_an_object,
     not_json,
+    not_yet,
     unauthorized,
     url_too_long,
 )
@@ -78,9 +78,17 @@ class ShapeApp:
         self.outflow = Outflow(settings.sent_bytes_max)
         self._subsets = Subsets(service)
 
-    def routes(self) -> list[Route]:
-        """For the program's router."""
-        return [Route(SHAPE_PATH, self)]
+    def in_front_of(self, app: ASGIApp) -> ASGIApp:
+        """An application that answers at SHAPE_PATH itself, and passes on all else.
+
+        A router in between would keep some kilobytes for each request that is held.
+        """
+
+        async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+            is_ours = scope["type"] == "http" and scope["path"] == SHAPE_PATH
+            await (self if is_ours else app)(scope, receive, send)
+
+        return dispatch
 
     def admits(self, scope: Scope) -> bool:
         """Whether a request brings a valid token, and so needs no secret; which shape it is for is looked at later."""
@@ -101,7 +109,6 @@ class ShapeApp:
     def stop(self) -> None:
         """Answer all who are held, and hold nobody from now on."""
         self.serving.wakes.stop()
-        self.serving.pages.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = Client(receive, send, self.settings.send_seconds, scope.get(TRANSPORT))
@@ -126,6 +133,8 @@ class ShapeApp:
             return
         if len(scope["query_string"]) + len(scope["raw_path"]) > URL_BYTES_MAX:
             raise url_too_long()
+        if self.serving.wakes.is_stopping:
+            raise not_yet("The server is stopping, please retry", 1)
         fields = read_query(scope["query_string"])
         claims = self._tokens.claims_of(headers, fields) if self._tokens is not None else None
         match method:

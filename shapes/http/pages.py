@@ -64,10 +64,6 @@ class Pages:
         """What is kept."""
         return self._kept.bytes
 
-    def close(self) -> None:
-        """Let go of the threads; what they are at ends by itself."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
     async def chunk(self, served: Served, form: RowFormat, place: ChunkPlace, style: Style) -> Page:
         """A chunk of a base."""
         key = (served.log, served.base, place.number, style)

@@ -57,7 +57,9 @@ class Wakes:
         leave = partial(_wake, waiter)
         gone.add_done_callback(leave)
         try:
-            if not (self.is_stopping or gone.done() or above < held.marks.visible.value or held.marks.visible.closed):
+            if self.is_stopping or gone.done() or above < held.marks.visible.value or held.marks.visible.closed:
+                await asyncio.sleep(0)  # whoever asks again and again lets others have their turn
+            else:
                 await waiter
         finally:
             timer.cancel()

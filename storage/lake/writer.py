@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from storage.catalog import CatalogReader
-from storage.catalog_records import Shape
+from storage.catalog_records import Life, Shape
 from storage.disk import LocalDisk
 from storage.errors import StorageError, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
 from storage.lake.delta_log import DeltaLog, files_at
-from storage.lake.errors import LaggingWriter
+from storage.lake.errors import LaggingWriter, LogGap
 from storage.lake.lake_layout import CUTS, SIDES, TABLES, numbered_path, side_folder
 from storage.lake.limits import LEASE_SECONDS
 from storage.lake.loads import Load, Runner, base_of, load, read_load
@@ -169,20 +169,31 @@ class LakeWriter:
         names = {table.name for table in cut.tables}
         if before is None or names != {table.name for table in before.tables}:
             return True
-        return any(
-            table.begins or self._has_rows(table.name, table.log, table.after, table.upto) for table in cut.tables
-        )
+        return any(table.begins or self._has_rows(table) for table in cut.tables)
 
     def _has_rows(self, table: TableCut) -> bool:
-        rows = rows_of(self._reader, table.name, table.log, table.after, table.upto, max_bytes=0)
-        return next(rows, None) is not None
+        """Whether a table's range has any; if they are gone, the work finds out whether they are missed."""
+        try:
+            rows = rows_of(self._reader, table.name, table.log, table.after, table.upto, max_bytes=0)
+            return next(rows, None) is not None
+        except LogGap:
+            return True
+
+    def _is_over(self, table: TableCut) -> bool:
+        """Whether a log was removed after the cut was decided, because its shape ended: nobody can have its rows."""
+        if table.log in self._reader.logs():
+            return False
+        self._catalog.refresh()
+        shape = self._catalog.state.newest_of(table.log)
+        return shape is None or shape.life is Life.ENDED
 
     def _finish(self, cut: Cut, before: Version | None) -> Step:
         known = {} if before is None else {table.name: table for table in before.tables}
-        quiet = {
-            table.name for table in cut.tables if table.name in known and not (table.begins or self._has_rows(table))
-        }
-        steps = [self._table_step(cut, table, known.get(table.name)) for table in cut.tables if table.name not in quiet]
+        parts = [table for table in cut.tables if not self._is_over(table)]
+        if dropped := sorted({table.name for table in cut.tables} - {table.name for table in parts}):
+            logger.warning("version %d is without %s: removed before it was read", cut.number, ", ".join(dropped))
+        quiet = {table.name for table in parts if table.name in known and not (table.begins or self._has_rows(table))}
+        steps = [self._table_step(cut, table, known.get(table.name)) for table in parts if table.name not in quiet]
         self._at("before the work")
         self._do((step, step.first_work()) for step in steps)
         self._do((step, step.second_work()) for step in steps)
@@ -190,13 +201,13 @@ class LakeWriter:
         for step in steps:
             known[step.name] = step.commit()
             self._at("after a commit")
-        tables = tuple(replace(known[table.name], upto=table.upto) for table in cut.tables)
+        tables = tuple(replace(known[table.name], upto=table.upto) for table in parts)
         made = Version(cut.number, cut.incarnation, cut.lsn, cut.commit_time, tables)
         version = publish(self._lake, made, self._unique)
         self._at("after the version")
         self.show()
         self._at("after the views")
-        for table in cut.tables:
+        for table in parts:
             is_due = self._now() - self._leased.get(table.log, 0) > LEASE_SECONDS * 1_000_000 / 4
             if is_due or table.name not in quiet:
                 self._lease(table.log, table.upto)

@@ -1,6 +1,7 @@
 """A real Chromium without a screen, driven by playwright, and what it complained about.
 
-The machine's own: `apt install chromium` on Debian. Where there is none the tests are skipped; with `CI=true` they fail.
+The machine's own: `apt install chromium` on Debian. Where there is none the tests are skipped; with `CI=true` they
+fail.
 """
 
 import os

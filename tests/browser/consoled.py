@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import httpx
 
 from cdc.http.application import application
 from cdc.http.console.api import ConsoleApi
@@ -26,8 +28,8 @@ SHOP = (
     "CREATE TABLE orders (id int PRIMARY KEY, customer int, state text, total numeric(10, 2))",
     "CREATE TABLE order_lines (order_id int, line int, product text, quantity int, PRIMARY KEY (order_id, line))",
     "CREATE TABLE payments (id int PRIMARY KEY, order_id int, amount numeric(10, 2))",
-    "INSERT INTO customers SELECT g, 'Customer ' || g, (ARRAY['Bern', 'Graz', 'Ulm'])[1 + g % 3] "
-    "FROM generate_series(1, 300) g",
+    """INSERT INTO customers SELECT g, 'Customer ' || g, (ARRAY['Bern', 'Graz', 'Ulm'])[1 + g % 3]
+       FROM generate_series(1, 300) g""",
 )
 ORDER = """
     WITH o AS (INSERT INTO orders SELECT g, g %% 300 + 1, 'new', g %% 97 FROM generate_series(%s::int, %s) g
@@ -42,6 +44,7 @@ class Consoled:
 
     loop: Loop
     url: str
+    http: httpx.AsyncClient
 
     @property
     def console(self) -> str:
@@ -61,9 +64,15 @@ async def consoled(
             sampler = Sampler(app, watch)
             shapes = ShapeApp(ShapeService(app.house, app.nursery))
             answering = application(app, watch, secret, ConsoleApi(app.settings, recorder, sampler), shapes)
-            async with watch.running(), sampler.running(), serving(answering, listener):
+            url = url_of(listener)
+            async with (
+                watch.running(),
+                sampler.running(),
+                serving(answering, listener),
+                httpx.AsyncClient(base_url=url, timeout=60) as http,
+            ):
                 try:
-                    yield Consoled(loop, url_of(listener))
+                    yield Consoled(loop, url, http)
                 finally:
                     shapes.stop()
 
@@ -71,13 +80,15 @@ async def consoled(
 @contextlib.contextmanager
 def informed() -> Iterator[None]:
     """Events of every level are told, as the program wants it."""
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.INFO)
+    wanted = {"": logging.INFO, "httpx": logging.WARNING}
+    before = {name: logging.getLogger(name).level for name in wanted}
+    for name, level in wanted.items():
+        logging.getLogger(name).setLevel(level)
     try:
         yield
     finally:
-        root.setLevel(level)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
 
 
 class Customers:
@@ -88,7 +99,7 @@ class Customers:
         self._database = database
         self._left = asyncio.Event()
 
-    async def __aenter__(self) -> "Customers":
+    async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._order())
         return self
 

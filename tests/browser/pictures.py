@@ -1,8 +1,10 @@
 """Pictures of the console under load, for the eye and for the documents: `python -m tests.browser.pictures FOLDER`."""
 
 import asyncio
+import contextlib
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from cdc.http.console.page import CONSOLE_PATH
@@ -11,10 +13,11 @@ from storage.write_buffer import BufferOptions
 from tests.browser.chromium import PHONE, WIDE, browsing
 from tests.browser.consoled import SHOP, Consoled, Customers, consoled
 from tests.postgres import WANTED, Database, make_server, new_database
+from tests.shape_server import Reader
 from tests.waiting import eventually
 
 VIEWS = ("overview", "shapes", "slot", "events", "doctor")
-LAZY = StoreOptions(BufferOptions(flush_age_seconds=20.0))
+LAZY = StoreOptions(BufferOptions(flush_age_seconds=8.0))
 """Rows wait for a flush for so long that a picture shows who holds G."""
 
 
@@ -29,10 +32,31 @@ async def take(database: Database, folder: Path) -> None:
             await console.loop.add("order_lines", "doubles", where="quantity = 2", columns="order_id,line,product")
             await console.loop.add("customers", "in_bern", where="city = 'Bern'")
             await console.loop.add("payments")
-            async with Customers(database) as customers:
-                await eventually(lambda: customers.orders_count > 1000, "a load")
+            async with Customers(database), _followed(console):
+                shown: bool = await eventually(lambda: _has_curves(console), "half a minute of curves", 60)
+                assert shown
                 for size, scheme in ((WIDE, "light"), (WIDE, "dark"), (PHONE, "light"), (PHONE, "dark")):
                     await _take(console, folder, size, scheme)
+
+
+async def _has_curves(console: Consoled) -> bool:
+    return len((await console.http.get("/v1/admin/samples")).json()["at"]) > 15
+
+
+@contextlib.asynccontextmanager
+async def _followed(console: Consoled) -> AsyncIterator[None]:
+    """Somebody reads the orders."""
+
+    async def follow() -> None:
+        reader = Reader(console.http, {"table": "orders"})
+        await reader.catch_up()
+        while True:
+            await reader.step(live="true")
+
+    task = asyncio.create_task(follow())
+    yield
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def _take(console: Consoled, folder: Path, size: tuple[int, int], scheme: str) -> None:

@@ -1,4 +1,4 @@
-"""The console in a real browser, beside the whole program and a real server: what an operator sees, with data that moves."""
+"""The console in a real browser, beside the whole program and a real server: what an operator sees as data moves."""
 
 import asyncio
 import contextlib
@@ -19,6 +19,7 @@ from tests.browser.consoled import SHOP, Customers, consoled
 from tests.postgres import Database
 from tests.waiting import eventually
 
+SECRET = "s3crët"  # noqa: S105 - of these tests only
 VIEWS = ("overview", "shapes", "slot", "events", "doctor")
 LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0, flush_log_rows=10))
 """Nothing is flushed for its age: whoever has a few rows holds G, and is freed by more of them."""
@@ -100,14 +101,14 @@ async def test_by_keyboard_from_the_search_to_a_live_tail(newest_database: Datab
 
         items = page.locator("#tail li")
         await expect(page.locator("#tail-said")).to_have_text("waiting for changes …")
-        # Until the first answer nobody knows from where on; so something is inserted until it shows.
-        numbers = iter(range(1000, 9999))
 
+        # Until the first answer nobody knows from where on; so something is inserted until it shows.
         async def is_shown() -> bool:
-            newest_database.execute(f"INSERT INTO orders VALUES ({next(numbers)}, 7, '<img src=x>', NULL)")  # type: ignore[arg-type]  # a number of our own
+            newest_database.execute("INSERT INTO orders SELECT max(id) + 1, 7, '<img src=x>', NULL FROM orders")
             return await items.count() > 0
 
-        await eventually(is_shown, "the first row in the tail")
+        shown: bool = await eventually(is_shown, "the first row in the tail")
+        assert shown
         await expect(items.first).to_contain_text("state=<img src=x> total=NULL")
         await expect(page.locator("#tail img")).to_have_count(0)
         newest_database.execute("DELETE FROM orders WHERE id = 17", "UPDATE orders SET state = 'sent' WHERE id = 18")
@@ -125,7 +126,7 @@ async def test_by_keyboard_from_the_search_to_a_live_tail(newest_database: Datab
 
 async def test_without_the_secret_the_page_is_empty(newest_database: Database, tmp_path: Path) -> None:
     newest_database.execute(*SHOP)
-    async with consoled(newest_database, tmp_path, secret="s3crët") as console, browsing() as tab:
+    async with consoled(newest_database, tmp_path, secret=SECRET) as console, browsing() as tab:
         page = tab.page
         await page.goto(console.console)
         await expect(page.locator("#secret")).to_be_visible()
@@ -133,7 +134,7 @@ async def test_without_the_secret_the_page_is_empty(newest_database: Database, t
         await page.keyboard.type("wrong")
         await page.keyboard.press("Enter")
         await expect(page.locator("#secret-wrong")).to_be_visible()
-        await page.locator("#secret-text").fill("s3crët")
+        await page.locator("#secret-text").fill(SECRET)
         await page.keyboard.press("Enter")
         await expect(page.locator("#secret")).to_be_hidden()
         await expect(page.locator("#state")).to_have_text("active")
@@ -255,16 +256,13 @@ def _any_status(chance: random.Random) -> dict[str, Any]:
 
     shapes = []
     for number in range(chance.randrange(6)):
-        visible, durable = offset(), offset()
-        if chance.random() < 0.5:
-            durable = visible = chance.choice([visible, None])
+        one, other = offset(), offset()
+        visible, durable = chance.choice([(one, other), (one, one), (None, None)])
         shapes.append(
             {"name": f"s{number}", "handle": f"h{number}", "state": "ready", "visible": visible, "durable": durable}
         )
-    holder = {"name": "joining", "handle": None, "seconds": chance.random() * 1e6}
-    if shapes and chance.random() < 0.6:
-        one = chance.choice(shapes)
-        holder |= {"name": one["name"], "handle": one["handle"]}
+    held = chance.choice([*shapes, {"name": "joining", "handle": None}])
+    holder = {"name": held["name"], "handle": held["handle"], "seconds": chance.random() * 1e6}
     is_known = chance.random() < 0.8
     return {
         "slot": {"restart_lsn": restart if is_known else None, "wal_end": end if is_known else None},
@@ -281,7 +279,8 @@ async def test_no_script_but_its_own_runs(newest_database: Database, tmp_path: P
     async with consoled(newest_database, tmp_path) as console, browsing() as tab:
         await tab.page.goto(console.console)
         await tab.page.evaluate(
-            "const one = document.createElement('script'); one.textContent = 'window.ran = 1'; document.body.append(one);"
+            "const one = document.createElement('script'); one.textContent = 'window.ran = 1';"
+            "document.body.append(one);"
             "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran = 2\">')"
         )
         await eventually(lambda: len(tab.complaints) >= 2, "the browser to refuse both")

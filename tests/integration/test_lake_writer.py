@@ -270,6 +270,30 @@ def test_rows_that_are_gone_stop_the_lake_loudly(lakes: Lakes) -> None:
     assert lakes.latest().number == 1
 
 
+def test_a_shape_removed_in_mid_cut_leaves_the_version(lakes: Lakes) -> None:
+    bank = lakes.bank
+    bank.confirm()
+    lakes.writer().step()
+    bank.play(20)
+    bank.confirm()
+
+    def stop(where: str) -> None:
+        if where == "after the cut":
+            raise Killed
+
+    with pytest.raises(Killed):
+        lakes.writer(stop).step()
+    log = bank.logs["savings"]
+    bank.end_table("savings", "removed")
+    bank.store.remove_log(log)
+    assert lakes.writer().step().version is not None
+    assert lakes.latest().tables == ["checking"]
+    bank.play(5)
+    bank.confirm()
+    lakes.writer().step()
+    lakes.check()
+
+
 def test_large_cuts_are_divided_and_come_to_the_same(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pieces of a log, staged rows, many state files, loads in ranges."""
     for module in ("state", "loads", "tasks"):

@@ -2,13 +2,17 @@
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, cast
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shapes.endings import TRUNCATED
+from shapes.http.clients import Client, ClientGone
+from shapes.http.limits import SEND_PIECE_BYTES
+from shapes.http.metrics import HttpMetric
 from shapes.http.settings import HttpSettings
 from storage.offset import LogOffset
 from storage.rows import Kind
@@ -228,3 +232,59 @@ async def test_a_stream_sends_what_is_there_and_ends() -> None:
     ]
     assert [one["value"]["id"] for one in events[:-1]] == [f"{tx}.{op}" for tx in range(500, 520) for op in range(3)]
     assert events[-1]["headers"] == {"control": "up-to-date", "global_last_seen_lsn": "520"}
+
+
+async def test_a_server_without_a_stream_says_when_to_come_again() -> None:
+    rig = Rig(QUICK)
+    rig.house.is_streaming = False
+    answer = await rig.ask(offset="-1")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert answer.headers["electric-internal-known-error"] == "true"
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off() -> None:
+    aborted: list[bool] = []
+
+    class Transport:
+        def abort(self) -> None:
+            aborted.append(True)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    client = Client(cast("Any", receive), send, 0.05, Transport())
+    with pytest.raises(ClientGone):
+        await client.respond(200, [], [b"x"])
+    assert aborted == [True]
+
+
+async def test_a_long_body_is_handed_over_in_pieces() -> None:
+    sizes: list[int] = []
+
+    async def send(message: Any) -> None:
+        sizes.append(len(message.get("body", b"")))
+
+    body = bytes(SEND_PIECE_BYTES * 3 + 5)
+    await Client(cast("Any", None), send, 1).respond(200, [], [body[:10], body[10:]])
+    assert sum(sizes) == len(body)
+    assert max(sizes) <= SEND_PIECE_BYTES
+
+
+async def test_more_than_may_be_under_way_is_refused() -> None:
+    rig = Rig(HttpSettings(sent_bytes_max=10))
+    rig.app.outflow.enter(9, 6)
+    assert (await rig.ask(offset="-1")).status == 503
+    rig.app.outflow.leave(9)
+    assert (await rig.ask(offset="-1")).status == 200, "one answer alone is let through, however long"
+    assert rig.app.outflow.bytes == 0
+
+
+async def test_what_is_counted_has_a_name() -> None:
+    rig = Rig(QUICK)
+    await rig.ask(offset="-1")
+    numbers = rig.app.numbers()
+    assert set(numbers) == set(HttpMetric)
+    assert numbers[HttpMetric.ENCODED_PAGES] == 1

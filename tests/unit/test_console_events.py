@@ -71,10 +71,7 @@ def test_the_log_of_all_threads_is_heard_while_the_context_lasts() -> None:
         logger.debug("too small")
         logger.warning("%s of %s", 1, 2)
         logger.error("%(what)s", {"what": AddressTaken("taken")})
-        try:
-            raise AddressTaken("again")
-        except AddressTaken:
-            logger.exception("it failed")
+        logger.error("it failed", exc_info=AddressTaken("again"))
         thread = threading.Thread(target=logger.info, args=("from a thread",))
         thread.start()
         thread.join()

