@@ -7,8 +7,9 @@ ARGS ?=
 # Tests that run at a time: most of them wait, for a server or for a disk. Each process starts servers of its own.
 PROCESSES ?= 2
 
-# Two stamps: the demo needs only what runs, the checks need the developers' tools too.
+# Three stamps: the demo needs what runs and a Postgres and Spark of its own, the checks need the developers' tools.
 RUNTIME := $(VENV)/runtime.stamp
+DEMO := $(VENV)/demo.stamp
 DEV := $(VENV)/dev.stamp
 
 CHECKS := style format types imports tests
@@ -30,7 +31,7 @@ format: $(DEV) ## rewrite the sources: format them, fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-demo: $(RUNTIME) ## show the project at work (ARGS="--help" lists options)
+demo: $(DEMO) ## show the project at work (ARGS="--help" lists options)
 	@$(BIN)/shapelog demo $(ARGS)
 
 bench: $(DEV) ## measure (ARGS=...); results go to build/bench
@@ -78,6 +79,11 @@ $(RUNTIME): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	@echo "-- installing shapelog and what it runs on"
 	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(DEMO): $(RUNTIME)
+	@echo "-- installing what the demo brings along: Postgres, Java and Spark; half a gigabyte, once"
+	@$(BIN)/python -m pip install --quiet --editable ".[demo]"
 	@touch $@
 
 $(DEV): $(RUNTIME)

@@ -11,13 +11,14 @@ Invariants:
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import psycopg
 
 from cdc.source.attempt import Arrived, Connected, Delivery, PublicationAltered, Stopping
+from cdc.source.connections import Connection
 from cdc.source.errors import ConnectionFault
 from cdc.source.fragments import Fragment, KeepAlive, RelationChange
 from cdc.source.identity import Fresh, OtherTimeline, PublicationChanged
@@ -161,25 +162,27 @@ class Capture:
     async def _connected(self, connected: Connected) -> None:
         house = self._house
         await self._drop_open()
-        while house.collector.streamed is None:
-            await self._begin()
+        if not house.is_streaming:
+            await self._ask(partial(restore, house))
         await self._judge(connected)
+        if house.collector.streamed is None:
+            await self._ask(self._look_what_runs)
         house.collector.resume(connected.start)
         house.wal_end_at_connect = connected.wal_end
         house.is_streaming = True
 
-    async def _begin(self) -> None:
-        """Learn what ran before we stream, and bring back what was there; nothing, if the server does not answer."""
-        house = self._house
-        try:
-            async with house.control() as connection:
-                streamed = Streamed(await look_at_all_running(connection))
-                await restore(house, connection)
-        except (ConnectionFault, psycopg.OperationalError) as fault:
-            logger.warning("the server could not be asked what runs, and is asked again: %s", fault)
-            await asyncio.sleep(POLL_SECONDS)
-        else:
-            house.collector.streamed = streamed
+    async def _ask(self, question: Callable[[Connection], Awaitable[None]]) -> None:
+        """Ask the server something; again and again, until it answers."""
+        while True:
+            try:
+                async with self._house.control() as connection:
+                    return await question(connection)
+            except (ConnectionFault, psycopg.OperationalError) as fault:
+                logger.warning("the server does not answer, and is asked again: %s", fault)
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _look_what_runs(self, connection: Connection) -> None:
+        self._house.collector.streamed = Streamed(await look_at_all_running(connection))
 
     async def _drop_open(self) -> None:
         """Nothing of the new connection is taken before what was open is off the disk (A3)."""
@@ -203,6 +206,8 @@ class Capture:
                     self.flushed(await until_done(self._house.store.flush_all))
                 else:
                     await self._house.endings.everything(STREAM_REPLACED, _REPLACED[type(verdict)])
+                    # What was streamed may be no part of this history: no snapshot of it would ever show that.
+                    collector.streamed = None
                 incarnation = await until_done(partial(lineage.begin, connected.identity, connected.start))
                 collector.tracker.reset(incarnation, connected.start)
                 collector.members.detach_all()

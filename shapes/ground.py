@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from cdc.source.connections import Connection
 from cdc.source.numbers import Words
 from cdc.source.publication import quote
@@ -22,7 +24,7 @@ from shapes.members import Member
 from shapes.registry import REMOVED, Entry
 from shapes.relevance import Ends, relevance
 from shapes.snapshot_transaction import Selection
-from shapes.streamed import Demand
+from shapes.streamed import Demand, Streamed
 from shapes.tables import read_tables
 from shapes.threads import in_thread
 from shapes.where.clause import Clause
@@ -58,6 +60,8 @@ class ShapeGround:
         self._told = told
         self._member: Member | None = None
         self._demand: Demand | None = None
+        self._streamed: Streamed | None = None
+        """Whose demand that is."""
         self._table: Table | None = None
         self._clause: Clause | None = None
 
@@ -103,7 +107,8 @@ class ShapeGround:
                 house.collector.partitions.follow(as_relation(self._table), self._table.leaves)
             tree = None if self._clause is None else self._clause.tree
             self._member = house.collector.join(self._definition, tree, house.clocks.monotonic())
-            self._demand = house.collector.streamed.demand()
+            self._streamed = house.collector.streamed
+            self._demand = self._streamed.demand()
 
     async def must_leave(self) -> str:
         """When it is not fed any more, or holds too much."""
@@ -116,6 +121,8 @@ class ShapeGround:
     def unseen(self, snapshot: Snapshot) -> Words:
         """What the snapshot should have seen."""
         assert self._demand is not None, "it has joined"
+        if self._streamed is not self._house.collector.streamed:
+            return np.zeros(0, np.uint32)  # of a stream that was replaced: the shape left it, and joins the new one
         return self._demand.unseen(snapshot)
 
     async def born(self, snapshot: Snapshot) -> Born:

@@ -35,9 +35,6 @@ async def restore(house: Household, connection: Connection) -> None:
     """Bring back what was there. In the collector's turn."""
     living = house.registry.living()
     tables = await read_tables(connection, {entry.definition.oid for entry in living})
-    for root in tables.values():
-        if root.kind == "p":
-            house.collector.partitions.follow(as_relation(root), root.leaves)
     for number, entry in enumerate(living, 1):
         await _restore_one(house, entry, tables.get(entry.definition.oid))
         if number % _BREATH == 0:
@@ -66,6 +63,8 @@ async def _restore_one(house: Household, entry: Entry, table: Table | None) -> N
     except InvalidWhere as error:
         await _end(house, entry, error.code, f"its where clause means nothing any more: {error.message}")
         return
+    if table.kind == "p":
+        house.collector.partitions.follow(as_relation(table), table.leaves)
     house.collector.restore(entry.definition, tree, entry.shape)
 
 
@@ -79,5 +78,6 @@ def clause_of(entry: Entry, table: Table) -> Expr | None:
 
 async def _end(house: Household, entry: Entry, reason: str, text: str) -> None:
     await until_done(lambda: house.registry.ended(entry.handle, SNAPSHOT_END, reason))
-    await until_done(lambda: house.store.remove_log(entry.log))
+    if entry.shape.name is None or entry.shape.life is Life.BORN:
+        await until_done(lambda: house.store.remove_log(entry.log))
     logger.warning("shape %s (%s) ended: %s: %s", entry.handle, entry.definition, reason, text)

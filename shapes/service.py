@@ -111,10 +111,14 @@ class ShapeService:
         entry = self.house.registry.named(name)
         if entry is not None and entry.shape.life is not Life.ENDED and entry.definition == found:
             return entry
-        self.house.registry.check_free(name)
+        awaited = next((one for one in self.house.registry.awaiting() if one.shape.name == name), None)
+        succeeds = None
+        if awaited is not None and _table_of(awaited) == (facts.schema, facts.name):
+            succeeds = awaited.handle  # what ended could not begin anew by itself: its table was gone, perhaps
+        self.house.registry.check_free(name, succeeds)
         if any(order.name == name and order.definition != found for order in self.nursery.orders):
             raise ShapeNameTaken(f"the name {name!r} belongs to a shape that is being born")
-        return self.nursery.order(found, name)
+        return self.nursery.order(found, name, succeeds)
 
     def known(self, shape: str) -> Entry:
         """The shape of a name or handle, in whatever state; raises `UnknownShape`."""
@@ -198,3 +202,7 @@ class ShapeService:
             if entry is None or entry.shape.life is Life.ENDED or member is None:
                 raise UnknownShape("no living shape has this handle", handle=handle)
             await self.house.endings.end(member, REMOVED, "somebody removed it")
+
+
+def _table_of(entry: Entry) -> tuple[str, str]:
+    return entry.definition.schema, entry.definition.table

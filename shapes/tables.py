@@ -52,7 +52,14 @@ _FACTS: Final[LiteralString] = """
            c.relpersistence::text AS persistence, c.relreplident::text AS replica_identity,
            coalesce(pg_partition_root(c.oid)::oid, c.oid)::bigint AS root,
            CASE WHEN c.relkind = 'p' THEN ARRAY(
-               SELECT relid::oid::bigint FROM pg_partition_tree(c.oid) WHERE isleaf AND relid <> c.oid ORDER BY 1
+               -- pg_partition_tree would ask for every leaf's lock, and wait for whoever has one for himself.
+               WITH RECURSIVE tree (at) AS (
+                   SELECT c.oid
+                   UNION ALL
+                   SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.at
+                   JOIN pg_class p ON p.oid = tree.at
+                   WHERE p.relkind = 'p' AND (to_jsonb(i) ->> 'inhdetachpending') IS DISTINCT FROM 'true')
+               SELECT tree.at::bigint FROM tree JOIN pg_class l ON l.oid = tree.at WHERE l.relkind <> 'p' ORDER BY 1
            ) ELSE '{}' END AS leaves,
            (SELECT to_jsonb(b) FROM pg_database b WHERE b.datname = current_database()) AS database,
 """

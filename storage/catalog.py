@@ -210,7 +210,8 @@ class CatalogState:
 
     def _ended(self, handle: str, at: LogOffset, reason: str) -> None:
         shape = self._must_know(handle)
-        if shape.life is Life.ENDED and shape.name is not None and shape.successor is None:
+        is_last = shape.name is not None and self._by_name[shape.name] == handle
+        if shape.life is Life.ENDED and is_last and shape.successor is None:
             self._move(handle, "given up", reason=reason)  # nobody will take its place: its name is free
             return
         handles = self._by_log[shape.log]

@@ -14,11 +14,11 @@ import orjson
 import pyarrow as pa
 
 from shapes.definition import Definition, Table, TableColumn
-from shapes.errors import DefinitionError
+from shapes.errors import BirthFailed, DefinitionError
 from shapes.http.app import ShapeApp
 from shapes.http.envelope import Envelope
 from shapes.http.settings import HttpSettings
-from shapes.registry import Entry, Registry
+from shapes.registry import REMOVED, Entry, Registry
 from shapes.requests import Request, define
 from shapes.service import Served, ShapeService
 from storage.catalog import Catalog
@@ -64,10 +64,14 @@ class RigService(ShapeService):
 
     async def shape_for(self, definition: Definition) -> Served:
         entry = self.house.registry.defined(definition)
-        assert entry is not None, "tests make their shapes first"
+        if entry is None:
+            raise BirthFailed("tests make their shapes first")
         served = self.served(entry.handle)
         assert served is not None
         return served
+
+    async def remove(self, handle: str) -> None:
+        self.house.registry.ended(handle, SNAPSHOT_END, REMOVED)
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""The demo: a writer that is killed again and again, readers that follow it, and a proof that nothing was lost."""
+"""The demo: a shop on its own Postgres, a server that is killed again and again, a proof that nothing is lost."""

@@ -57,9 +57,8 @@ class Fold:
             self.changes += 1
         is_there = change.key in self.rows
         if is_there == (change.operation == "insert"):
-            raise Mismatch(
-                f"{self.name}: {change.operation} of {change.key}, which is {'' if is_there else 'not '}there"
-            )
+            state = "is there already" if is_there else "is not there"
+            raise Mismatch(f"{self.name}: {change.operation} of {change.key}, which {state}")
         if change.operation == "delete":
             del self.rows[change.key]
         else:

@@ -33,7 +33,7 @@ def why_not() -> str | None:
     if missing:
         return f"without {' and '.join(missing)}: pip install 'shapelog[lake]'"
     from storage.lake.errors import JavaMissing  # noqa: PLC0415 - it needs what was looked for just now
-    from storage.lake.java import VERSION_MIN, packaged_java, java_home  # noqa: PLC0415 - as above
+    from storage.lake.java import VERSION_MIN, java_home, packaged_java  # noqa: PLC0415 - as above
 
     if packaged_java() is not None:
         return None
@@ -59,7 +59,7 @@ class Lake:
     async def start(self) -> None:
         """Follow the data folder."""
         async with asyncio.timeout(VERSION_SECONDS_MAX):
-            while not any(self._data.glob(f"{PROGRESS}*")):  # nothing was confirmed yet
+            while not any(self._data.glob(f"{PROGRESS}*")):  # noqa: ASYNC110 - files do not tell that they are there
                 await asyncio.sleep(LOOK_SECONDS)
         self._scratch.mkdir(exist_ok=True)
         folders = {"spark.local.dir": self._scratch, "spark.sql.warehouse.dir": self._scratch / "warehouse"}

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, LiteralString
 
 import psycopg
 
@@ -43,7 +43,10 @@ _SETTINGS: Final = {
     "unix_socket_directories": "",
     "timezone": "UTC",
 }
-DATABASE: Final = "shop"
+DATABASE: Final[LiteralString] = "shop"
+
+EVERYBODYS: Final = "/tmp"  # noqa: S108 - what is made there has a name that nobody can foretell
+"""Where another user than root may enter; TMPDIR may be root's alone."""
 
 
 @asynccontextmanager
@@ -51,7 +54,7 @@ async def postgres() -> AsyncIterator[str]:
     """A running server with an empty database; its URL."""
     user = server_user()
     with tempfile.TemporaryDirectory(
-        prefix="shapelog-demo-postgres-", dir="/tmp" if user else None, ignore_cleanup_errors=True
+        prefix="shapelog-demo-postgres-", dir=EVERYBODYS if user else None, ignore_cleanup_errors=True
     ) as name:
         folder = Path(name)
         programs = _within_reach(_programs(), folder, user)
@@ -98,7 +101,7 @@ def _within_reach(programs: Path, folder: Path, user: str | None) -> Path:
     if user is None:
         return programs
     shutil.chown(folder, user)
-    command = [programs / "postgres", "--version"]
+    command = [str(programs / "postgres"), "--version"]
     try:
         subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)  # noqa: S603 - it ends at once
     except PermissionError:
@@ -113,8 +116,20 @@ async def _create(programs: Path, folder: Path, user: str | None, password: str)
     secret.write_text(password)
     if user is not None:
         shutil.chown(secret, user)
-    options = ["-U", "shop", "-A", "scram-sha-256", f"--pwfile={secret}", "-E", "UTF8", "--locale=C", "-N"]
-    await run([programs / "initdb", "-D", folder / "data", *options], cwd=folder, user=user)
+    options = [
+        "-D",
+        "data",
+        "-U",
+        "shop",
+        "-A",
+        "scram-sha-256",
+        f"--pwfile={secret}",
+        "-E",
+        "UTF8",
+        "--locale=C",
+        "-N",
+    ]
+    await run([programs / "initdb", *options], cwd=folder, user=user)
     secret.unlink()
 
 
@@ -125,7 +140,7 @@ async def _ready(server: Child, url: str) -> None:
             server.must_run()
             try:
                 async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=5) as admin:
-                    await admin.execute(f"CREATE DATABASE {DATABASE}")  # type: ignore[arg-type]  # a constant
+                    await admin.execute(f"CREATE DATABASE {DATABASE}")
                     return
             except psycopg.OperationalError:
                 await asyncio.sleep(LOOK_SECONDS)

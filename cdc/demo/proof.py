@@ -14,6 +14,7 @@ from psycopg import IsolationLevel, sql
 
 from cdc.demo.fold import Fold, Mismatch, Rows, compare
 from cdc.demo.lake import Lake
+from cdc.demo.outcome import Compared
 from cdc.demo.reader import read_once
 from cdc.demo.server import Server
 from cdc.demo.shapes import DemoShape
@@ -28,21 +29,6 @@ LOOK_SECONDS: Final = 0.2
 
 class TooSlow(Exception):
     """Something did not come within its time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """How many rows of a shape there are; all of them equal."""
-
-    shape: str
-    postgres: int
-    http: int
-    parquet: int | None
-    """None where there is no lake."""
-    changes: int
-    """That the reader saw who followed."""
-    changes_committed: int | None
-    """None for a part of a table: nobody counted those, and after the shape began anew."""
 
 
 @dataclass(frozen=True, slots=True)

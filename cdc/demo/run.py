@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -15,8 +14,9 @@ from typing import Final
 from cdc.demo.board import Board, State
 from cdc.demo.fold import Fold
 from cdc.demo.lake import Lake
+from cdc.demo.outcome import Proven
 from cdc.demo.postgres import postgres
-from cdc.demo.proof import Compared, confirmed, prove, truth
+from cdc.demo.proof import confirmed, prove, truth
 from cdc.demo.reader import follow
 from cdc.demo.server import Server
 from cdc.demo.shapes import OPEN_ORDERS, SHAPES, TABLE_SHAPES
@@ -35,19 +35,6 @@ LIFE_SHARES: Final = (0.15, 0.3)
 LIFE_SECONDS_MIN: Final = 0.5
 LIFE_SECONDS_MAX: Final = 15.0
 """Of the same: a long demo has more of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proven:
-    """What was found at the end, all of it as it should be."""
-
-    lsn: str
-    shapes: list[Compared]
-    tally: Tally
-    kills: int
-    slowest_return_seconds: float
-    """From a kill until readers were served again."""
-    lake_version: int | None
 
 
 class Demo:

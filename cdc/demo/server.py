@@ -59,7 +59,7 @@ class Server:
 
     async def start(self) -> None:
         """A new process; it does not answer yet."""
-        command = [*SHAPELOG, "serve", "--data-dir", self.folder, "--port", str(self._port)]
+        command = [*SHAPELOG, "serve", "--data-dir", str(self.folder), "--port", str(self._port)]
         self._child = await Child.start("server", command, environment=self._environment)
 
     async def active(self) -> None:

@@ -40,7 +40,7 @@ CUSTOMERS_AT_FIRST: Final = 500
 
 KEYS: Final = {"customers": ("id",), "orders": ("id",), "order_lines": ("order_id", "line"), "payments": ("id",)}
 
-LARGE_EVERY: Final = 120
+LARGE_EVERY: Final = 80
 """Transactions from one wholesaler to the next: a few seconds of them."""
 
 LARGE_LINES: Final = (2_000, 4_000)

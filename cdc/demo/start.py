@@ -18,12 +18,12 @@ from rich.console import Console
 from cdc.demo.board import Board
 from cdc.demo.fold import Mismatch
 from cdc.demo.lake import why_not
+from cdc.demo.outcome import Proven, facts_of, problem_facts, summary
 from cdc.demo.processes import ProcessEnded
 from cdc.demo.proof import TooSlow
-from cdc.demo.run import Demo, Proven
+from cdc.demo.run import Demo
 from cdc.demo.screen import LineScreen, LiveScreen, NoScreen, Screen
 from cdc.demo.server import NotAdded
-from cdc.demo.summary import facts_of, problem_facts, summary
 from cdc.demo.writer import RowsDiffer
 from cdc.mistake import Mistake
 from shapes.errors import ShapeError

@@ -1,4 +1,4 @@
-"""How much was committed: of each table, the changes that whoever follows it must get, and the rows that it has. Pure."""
+"""How much was committed: of each table the changes, which whoever follows it must get, and the rows. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable

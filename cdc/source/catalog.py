@@ -1,4 +1,8 @@
-"""The server's catalog, read into the facts that the pure modules decide from."""
+"""The server's catalog, read into the facts that the pure modules decide from.
+
+Invariant: no statement asks for a user table's lock. `pg_partition_tree` and `pg_publication_tables` do: a start would
+wait for a VACUUM FULL of any one table, and the slot with it.
+"""
 
 from collections.abc import Iterable
 from typing import Final, LiteralString
@@ -45,12 +49,19 @@ _PARTITIONS: Final[LiteralString] = """
     FROM tree JOIN pg_class c ON c.oid = tree.at
 """
 
-_LEAVES: Final[LiteralString] = (
-    "c.oid IN (SELECT relid FROM pg_partition_tree(%s::oid) WHERE isleaf) AND c.oid <> %s::oid"
-)
+_LEAVES: Final[LiteralString] = """
+    c.relkind <> 'p' AND c.oid IN (
+        WITH RECURSIVE tree (at) AS (
+            SELECT %s::oid
+            UNION ALL
+            SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.at JOIN pg_class p ON p.oid = tree.at
+            WHERE p.relkind = 'p')
+        SELECT at FROM tree) AND c.oid <> %s::oid
+"""
 
 _SENT: Final[LiteralString] = """
-    c.oid IN (SELECT format('%%I.%%I', schemaname, tablename)::regclass FROM pg_publication_tables WHERE pubname = %s)
+    c.relkind = 'r' AND c.relpersistence = 'p' AND c.oid >= 16384  -- below are those of the system
+    AND (c.oid = ANY (%s::oid[]) OR %s OR c.relnamespace = ANY (%s::oid[]))
 """
 
 _TABLES: Final[LiteralString] = """
@@ -141,7 +152,9 @@ async def read_leaves(connection: Connection, root: int) -> tuple[TableState, ..
 
 async def read_published(connection: Connection, publication: str) -> dict[int, TableState]:
     """The tables whose changes the publication sends: leaves, where tables are partitioned."""
-    rows = await fetch(connection, _TABLES + "WHERE " + _SENT, publication)
+    state = await read_publication(connection, publication)
+    named = [*state.tables, *(int(leaf) for leaves in state.partitions.values() for leaf in leaves)]
+    rows = await fetch(connection, _TABLES + "WHERE " + _SENT, named, state.all_tables, list(state.schemas))
     return {row["oid"]: _table(row) for row in rows}
 
 

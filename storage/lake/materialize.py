@@ -15,7 +15,7 @@ from threading import Event
 from typing import Final
 
 from storage.disk import LocalDisk, folder_of
-from storage.errors import SharedDiskFault, StorageError, UnknownFormat
+from storage.errors import FileVanished, SharedDiskFault, StorageError, UnknownFormat
 from storage.lake.errors import CommitUnknown, LakeWaits, TaskFailed
 from storage.lake.limits import STALL_SECONDS, WRITER_PAUSE_SECONDS_MAX
 from storage.lake.loads import Runner
@@ -26,7 +26,7 @@ from storage.layout import CATALOG, PROGRESS
 
 logger: Final = logging.getLogger(__name__)
 
-_PASSING: Final = (SharedDiskFault, TaskFailed, CommitUnknown)
+_PASSING: Final = (SharedDiskFault, FileVanished, TaskFailed, CommitUnknown)
 """Faults after which the same is tried again; nothing was published."""
 
 _RETIRE_EVERY: Final = 20

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it sh
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from storage.errors import StorageError
+from storage.errors import StorageError, from_os_error
 from storage.lake.errors import TaskFailed
 from storage.lake.java import java_home
 from storage.lake.limits import TASK_ATTEMPTS_MAX
@@ -83,6 +83,8 @@ def attempt_all(work: Iterable[Work]) -> Iterator[Done | StorageError]:
             yield run(one)
         except StorageError as error:
             yield error
+        except OSError as error:
+            yield from_os_error(error, error.filename or "a file of the lake")
 
 
 def run_here(work: Sequence[Work]) -> list[Done]:

@@ -124,11 +124,14 @@ def merge(rows: pa.Table | None, lives: Lives, schema: TableSchema) -> tuple[pa.
 
 
 def divided(rows: pa.Table, *, rows_max: int = STATE_FILE_ROWS, bytes_max: int = STATE_FILE_BYTES) -> list[pa.Table]:
-    """The rows as files: one, or, above twice the target, as many equal ones as have its size. None without rows."""
-    count = max(len(rows) / rows_max, rows.nbytes / bytes_max)
-    pieces = 1 if count <= 2 else min(len(rows), round(count))
-    bounds = np.linspace(0, len(rows), pieces + 1).astype(np.int64).tolist()
-    return [rows.slice(start, stop - start) for start, stop in pairwise(bounds) if stop > start]
+    """The rows as files of the target's size, the last one with what is left, up to a quarter more. None without rows.
+
+    Where keys grow, full files are left behind, and only the last is written anew.
+    """
+    targets = max(len(rows) / rows_max, rows.nbytes / bytes_max)
+    size = max(1, round(len(rows) / max(1.0, targets)))
+    starts = [start for start in range(0, len(rows), size) if not start or len(rows) - start > size // 4]
+    return [rows.slice(start, stop - start) for start, stop in pairwise([*starts, len(rows)])]
 
 
 def low_of(schema: TableSchema, rows: pa.Table) -> Key:

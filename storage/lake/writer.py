@@ -22,7 +22,7 @@ from typing import Final
 from storage.catalog import CatalogReader
 from storage.catalog_records import Life, Shape
 from storage.disk import LocalDisk
-from storage.errors import StorageError, UnknownLog
+from storage.errors import StorageError, UnknownLog, named_faults
 from storage.folder_reader import FolderReader
 from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
 from storage.lake.delta_log import DeltaLog, files_at
@@ -90,6 +90,10 @@ class LakeWriter:
 
     def step(self, *, even_if_quiet: bool = False) -> Step:
         """Go from one version to the next. Without rows there is none, unless asked for."""
+        with named_faults(str(self._root)):
+            return self._step(even_if_quiet=even_if_quiet)
+
+    def _step(self, *, even_if_quiet: bool) -> Step:
         before = latest_version(self._lake)
         number = 1 if before is None else before.number + 1
         waits: dict[str, str] = {}

@@ -39,7 +39,9 @@ async def browsing(size: tuple[int, int] = WIDE, scheme: str = "light") -> Async
     """A tab of a browser that nobody used before."""
     program = find_chromium()
     if program is None:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(MISSING)
+        if os.environ.get("CI") == "true":
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=program,

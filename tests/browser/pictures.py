@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from playwright.async_api import FloatRect
+
 from cdc.http.console.page import CONSOLE_PATH
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
@@ -17,6 +19,8 @@ from tests.shape_server import Reader
 from tests.waiting import eventually
 
 VIEWS = ("overview", "shapes", "slot", "events", "doctor")
+TOPS = {WIDE: 895, PHONE: 980}
+"""How much of the overview the documents show."""
 LAZY = StoreOptions(BufferOptions(flush_age_seconds=8.0))
 """Rows wait for a flush for so long that a picture shows who holds G."""
 
@@ -73,6 +77,9 @@ async def _take(console: Consoled, folder: Path, size: tuple[int, int], scheme: 
                 await tab.page.locator("#tail li").nth(20).wait_for()
             name = f"{view.partition('/')[0] + ('-one' if '/' in view else '')}-{scheme}-{size[0]}.png"
             await tab.page.screenshot(path=folder / name, full_page=True)
+            if view == "overview":
+                clip = FloatRect(x=0, y=0, width=size[0], height=TOPS[size])
+                await tab.page.screenshot(path=folder / f"top-{name}", full_page=True, clip=clip)
         sys.stdout.write("".join(f"complaint: {one}\n" for one in tab.complaints))
 
 

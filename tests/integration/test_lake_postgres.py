@@ -158,6 +158,27 @@ async def test_versions_are_the_tables(database: Database, tmp_path: Path, seed:
         assert version.table("checking").arrow().num_rows == 0
 
 
+async def test_a_lake_that_begins_behind_a_truncate(newest_database: Database, tmp_path: Path) -> None:
+    """The base is empty and ends in mid-log; a second table has only changes to tell."""
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    data.mkdir()
+    newest_database.execute(
+        "CREATE TABLE items (id int PRIMARY KEY, v text)",
+        "INSERT INTO items SELECT g, 'old' FROM generate_series(1, 20) g",
+    )
+    async with looping(newest_database, data) as loop:
+        entry = await loop.add("items", "items")
+        await loop.add("items", "told", log="changes_only")
+        newest_database.execute("TRUNCATE items", "INSERT INTO items VALUES (1, 'new'), (2, 'new')")
+        await eventually(lambda: loop.living("items").handle != entry.handle, "a base behind the TRUNCATE")
+        newest_database.execute("UPDATE items SET v = 'newer' WHERE id = 2")
+        version = await version_at(loop, lake)
+        rows = version.table("items").arrow().to_pylist()
+        assert [(row["id"], row["v"]) for row in rows] == [(1, "new"), (2, "newer")]
+        kinds = version.table("told").arrow("changes").column("_kind").to_pylist()
+        assert kinds in (["truncate", "insert", "insert", "update"], ["insert", "insert", "update"])
+
+
 def as_text(value: Any) -> str | None:
     return None if value is None else str(value)
 

@@ -1,5 +1,6 @@
 """The lake's writer: versions against the bank's memory, through crashes at each point, twins, and new shapes."""
 
+import errno
 import os
 import random
 import time
@@ -8,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from storage.disk import LocalDisk
+from storage.errors import UnknownFormat
 from storage.lake import limits
 from storage.lake.delta_log import DeltaLog
 from storage.lake.errors import CommitUnknown, LaggingWriter, LogGap, NoTable, NotALake, NoVersion, OtherSettings
 from storage.lake.lake_reader import open_lake
 from storage.lake.loads import read_loads
+from storage.lake.materialize import Order, Told, materialize
 from storage.lake.parquet_files import write_file
 from storage.lake.retire import retire
+from storage.lake.spark import run_here
 from storage.lake.table_schema import TableSchema
 from storage.lake.table_step import tail_to_merge
 from storage.leases import leases
@@ -453,6 +457,31 @@ def test_a_commit_that_failed_after_it_happened_is_found(
     monkeypatch.setattr(DeltaLog, "_write", happen_and_fail)
     assert log.commit(1, schema.state, [new], [], {}).version == 1
     assert log.files() == ["a.parquet"]
+
+
+def test_a_writer_that_follows_outlives_a_full_disk(lakes: Lakes) -> None:
+    """Whatever it was doing is tried again, and is done once."""
+    lakes.bank.play(5)
+    lsn = lakes.bank.confirm()
+    order, faults = Order(lakes.data, lakes.root, every_seconds=0.01), []
+
+    def fail_once(where: str) -> None:
+        if where == "after a commit" and not faults:
+            faults.append(where)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def tell(_: Told) -> None:
+        order.stop.set()
+
+    materialize(order, run_here, tell, fail_once)
+    assert faults
+    assert lakes.latest().lsn == lsn
+    lakes.check_all()
+
+
+def test_a_folder_in_which_nothing_was_confirmed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownFormat, match="no shapes"):
+        materialize(Order(tmp_path, tmp_path / "lake"), run_here, void)
 
 
 def test_a_lake_of_another_shape_of_time(lakes: Lakes) -> None:

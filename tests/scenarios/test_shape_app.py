@@ -288,3 +288,53 @@ async def test_what_is_counted_has_a_name() -> None:
     numbers = rig.app.numbers()
     assert set(numbers) == set(HttpMetric)
     assert numbers[HttpMetric.ENCODED_PAGES] == 1
+
+
+NAMES = [
+    "table",
+    "offset",
+    "handle",
+    "live",
+    "live_sse",
+    "cursor",
+    "where",
+    "params[1]",
+    "columns",
+    "queryable_columns",
+    "replica",
+    "log",
+    "secret",
+    "x",
+]
+TEXTS = ["", "-1", "now", "0_0", "0_inf", "500_0", "9_9", "true", "false", "id", "id,v", '"id"', "id = $1", "v = 'x'"]
+TEXTS += [
+    "(",
+    "full",
+    "changes_only",
+    "items",
+    "public.items",
+    "é\u2028",
+    "1" * 30,
+    "a.b.c.d",
+    "id IN (SELECT 1)",
+    "\0",
+]
+
+
+@given(
+    method=st.sampled_from(["GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT"]),
+    fields=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(TEXTS) | st.text(max_size=6), max_size=6),
+    is_ours=st.booleans(),
+)
+def test_whatever_is_asked_is_answered_and_never_with_a_500(method: str, fields: dict[str, str], is_ours: bool) -> None:
+    async def run() -> None:
+        rig = Rig(HttpSettings(long_poll_seconds=0.05, sse_seconds=0.05, birth_seconds=0.1, allow_delete=True))
+        rig.commit(500)
+        sound = {name: text.encode("utf-8", "replace").decode() for name, text in fields.items()}
+        asked = sound | ({"handle": rig.entry.handle, "table": "items"} if is_ours else {})
+        async with asyncio.timeout(10):
+            answer = await rig.ask(method, None, **asked)
+        assert answer.status in {200, 202, 204, 304, 400, 404, 405, 409, 503}, answer.body
+        assert answer.ended
+
+    asyncio.run(run())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from storage.catalog import NEXT_LIFE, Catalog, CatalogReader, CatalogState
-from storage.catalog_records import Born, Ended, Life, Ready, Rebased, Record, Snapshot, Succeeded, encode_record
+from storage.catalog_records import Born, Ended, Life, Ready, Rebased, Record, Shape, Snapshot, Succeeded, encode_record
 from storage.errors import CorruptRecord, Misuse, SharedDiskFault, UnknownFormat
 from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
 from storage.memory_disk import MemoryDisk
@@ -75,6 +75,13 @@ class CatalogLife(RuleBasedStateMachine):
             assert self.catalog.append(*records) == len(self.listed) - 1 + len(records)
         return lawful
 
+    def is_told(self, handle: str) -> bool:
+        """Whether the catalog still knows it when a record comes: what ended long ago is forgotten by a compaction."""
+        state = self.catalog.state
+        if not self.catalog._log.is_long:
+            return handle in state.shapes
+        return any(isinstance(one, Shape) and one.handle == handle for one in state.compacted(self.catalog._keep_from))
+
     def remember(self) -> None:
         self.listed.append(frozenset(handle for handle, known in self.known.items() if known.life is Life.READY))
 
@@ -108,6 +115,7 @@ class CatalogLife(RuleBasedStateMachine):
     @rule(pick=picks)
     def ended(self, pick: tuple[int, int]) -> None:
         handle = self.pick(pick, Life.BORN, Life.READY, Life.REBASED)
+        assume(self.life(handle) is not Life.ENDED)  # see `given_up`
         lawful = self.life(handle) in {Life.BORN, Life.READY, Life.REBASED}
         if self.append(Ended(handle, AT, "dropped"), lawful=lawful):
             was, self.known[handle].life = self.known[handle].life, Life.ENDED
@@ -116,11 +124,22 @@ class CatalogLife(RuleBasedStateMachine):
                     other.life = Life.ENDED
             self.remember()
 
+    @rule(pick=picks)
+    def given_up(self, pick: tuple[int, int]) -> None:
+        handle = self.pick(pick, Life.ENDED)
+        known = self.known.get(handle)
+        assume(known is not None and known.life is Life.ENDED)
+        assert known is not None
+        last = [other for other, one in self.known.items() if known.name is not None and one.name == known.name][-1:]
+        if self.append(
+            Ended(handle, AT, "removed"), lawful=self.is_told(handle) and last == [handle] and known.successor is None
+        ):
+            self.remember()
+
     @rule(pick_old=picks, pick_new=picks)
     def succeeded(self, pick_old: tuple[int, int], pick_new: tuple[int, int]) -> None:
         old, new = self.pick(pick_old, Life.ENDED), self.pick(pick_new, Life.BORN, Life.READY)
-        is_told = old in self.catalog.state.shapes  # what ended long ago may be forgotten
-        lawful = self.life(old) is Life.ENDED and self.life(new) in {Life.BORN, Life.READY} and is_told
+        lawful = self.life(old) is Life.ENDED and self.life(new) in {Life.BORN, Life.READY} and self.is_told(old)
         if lawful and self.known[old].successor is not None:
             lawful = False
         if self.append(Succeeded(old, new), lawful=lawful):
@@ -130,7 +149,8 @@ class CatalogLife(RuleBasedStateMachine):
     @rule(pick_old=picks, pick_new=picks)
     def ended_and_succeeded(self, pick_old: tuple[int, int], pick_new: tuple[int, int]) -> None:
         old, new = self.pick(pick_old, Life.BORN, Life.READY), self.pick(pick_new)
-        assume(self.life(old) is not Life.REBASED)  # its end is not its log's
+        # The end of a rebased handle is not its log's; that of an ended one is `given_up`.
+        assume(self.life(old) not in {Life.REBASED, Life.ENDED})
         lawful = self.life(old) in {Life.BORN, Life.READY} and new not in self.known
         name = self.known[old].name if old in self.known else None
         records = (Ended(old, AT, "ddl"), born(new, self.next_log, name), Succeeded(old, new))

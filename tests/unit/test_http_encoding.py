@@ -128,3 +128,13 @@ def test_a_body_is_what_the_protocol_shows() -> None:
     )
     assert snapshot_end(7, 9, [8]) == (b'{"headers":{"control":"snapshot-end","xmin":"7","xmax":"9","xip_list":["8"]}}')
     assert up_to_date(77) == b'{"headers":{"control":"up-to-date","global_last_seen_lsn":"77"}}'
+
+
+@pytest.mark.parametrize("by_hand", [0, 1000], ids=["columns", "by hand"])
+def test_a_transactions_number_is_told_where_the_log_has_it(by_hand: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "ROWS_BY_HAND_MAX", by_hand)
+    form = RowFormat("public", "items", ("id",), ("id",), full=False)
+    rows = [{"tx": 5, "op": 2 * op, "kind": 1, "absent": None, "new": {"id": str(op)}} for op in range(2)]
+    batch = batch_of(rows, ["id"], full=False).append_column("xid", pa.array([77, 77], pa.uint32()))
+    messages = orjson.loads(b"[" + encode(form, batch, Style.ARRAY)[:-1] + b"]")
+    assert [message["headers"]["txids"] for message in messages] == [[77], [77]]

@@ -195,6 +195,14 @@ def test_names_are_told_apart_by_every_engine() -> None:
     assert lake_names(["a", "A"])[:1] == lake_names(["a"])
 
 
+@given(st.integers(0, 100), st.integers(1, 20))
+def test_rows_are_divided_into_full_files_and_a_rest(count: int, rows_max: int) -> None:
+    sizes = [len(piece) for piece in divided(pa.table({"a": range(count)}), rows_max=rows_max, bytes_max=1 << 30)]
+    assert sum(sizes) == count
+    assert all(size == rows_max for size in sizes[:-1])
+    assert not sizes or 0 < sizes[-1] <= rows_max + rows_max // 4
+
+
 def test_a_small_file_takes_its_small_neighbour_along() -> None:
     files = [StateFile("x", 0, 10), StateFile("y", 10, 1), StateFile("z", 20, 1)]
     keys = pa.array([11, 25], pa.int64())

@@ -14,7 +14,7 @@ const UNIT = 1024; // bytes of the scale's linear beginning
 const LEAST = 64 * 1024; // what the axis shows at least
 const ROW = 32;
 const NARROW = 560;
-const TICKS = [10, 20, 30, 40].map((power) => 2 ** power);
+const TICKS = [10, 15, 20, 25, 30, 35, 40].map((power) => 2 ** power);
 
 /** The rows of the picture: who holds G first, then what is pending, the oldest first, then the rest. */
 export function rowsOf(status) {
@@ -136,8 +136,8 @@ function flags({ x, from, until }, { g, seen }, top, height) {
   });
 }
 
-function slotRow(scale, { restart, confirmed, end }, top) {
-  const { x } = scale;
+function slotRow(scale, { restart, confirmed }, top) {
+  const { x, end } = scale;
   const y = top + ROW / 2;
   const bar = (kind, one, other) =>
     one === null || other === null || one <= 0n
@@ -172,7 +172,7 @@ function shapeRow(scale, row, { g, seen }, offset, holder) {
   }
   if (row.isHolder) {
     const words = `holds G, ${span(holder.seconds)}`;
-    parts.push(s("text", { class: "holds", x: until, y: offset + 13, "text-anchor": "end" }, words));
+    parts.push(s("text", { class: "holds", x: until - 6, y: offset + 13, "text-anchor": "end" }, words));
   }
   return s("g", null, parts);
 }

@@ -1,13 +1,42 @@
-"""What the demo says at the end: for people, and as JSON. Pure."""
+"""What the demo found at the end, for people and as JSON. Pure."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cdc.demo.board import Board
-from cdc.demo.run import Proven
+from cdc.demo.tally import Tally
 
-_TITLES = ("shape", "Postgres", "HTTP", "Parquet", "changes")
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How many rows of a shape there are; all of them equal."""
+
+    shape: str
+    postgres: int
+    http: int
+    parquet: int | None
+    """None where there is no lake."""
+    changes: int
+    """That the reader saw who followed."""
+    changes_committed: int | None
+    """None for a part of a table, whose changes nobody counted, and after a shape began anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What was found, all of it as it should be."""
+
+    lsn: str
+    shapes: list[Compared]
+    tally: Tally
+    kills: int
+    slowest_return_seconds: float
+    """From a kill until readers were served again."""
+    lake_version: int | None
+
+
+_TITLES: Final = ("shape", "Postgres", "HTTP", "Parquet", "changes")
 
 
 def summary(proven: Proven, no_lake: str | None, kept: Path | None) -> list[str]:
