@@ -5,6 +5,10 @@ from typing import Final
 HTTP_BACKLOG: Final = 2048
 """Connections that wait to be accepted: all readers come back at once after a restart."""
 
+COLLECTOR_ALLOCATIONS: Final = (50_000, 20, 50)
+"""Before the garbage collector looks at the young, the middle and all objects. Thousands of held requests are many
+objects that live for long: by its own measure it would go through all of them whenever they are woken."""
+
 HTTP_STOP_SECONDS_MAX: Final = 1
 """What answers under way get at a stop; then their connections are closed, and readers ask the next process."""
 

@@ -25,7 +25,7 @@ from cdc.http.console.api import ConsoleApi
 from cdc.http.console.page import CONSOLE_PATH
 from cdc.http.console.recording import recording
 from cdc.http.console.sampler import Sampler
-from cdc.http.server import listen, serving, url_of
+from cdc.http.server import calm_collector, listen, serving, url_of
 from cdc.limits import PROGRAM_STOP_SECONDS_MAX
 from cdc.source.errors import SourceError
 from cdc.status.slot_watch import SlotWatch
@@ -63,6 +63,7 @@ def run(settings: ServeSettings) -> None:
     """Serve until a signal; returns when all is flushed and confirmed. Raises what it refuses to go on with."""
     check_address(settings.host, settings.secret, insecure=settings.insecure)
     begin_logging(settings.log_format)
+    calm_collector()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))

@@ -7,6 +7,7 @@ Invariants:
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import AsyncIterator, Iterator
 
@@ -14,7 +15,14 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from cdc.errors import AddressTaken
-from cdc.limits import HTTP_BACKLOG, HTTP_STOP_SECONDS_MAX
+from cdc.limits import COLLECTOR_ALLOCATIONS, HTTP_BACKLOG, HTTP_STOP_SECONDS_MAX
+
+
+def calm_collector() -> None:
+    """Once, when all is loaded: what there is now is never looked at again, and what comes less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_ALLOCATIONS)
 
 
 def listen(host: str, port: int) -> socket.socket:

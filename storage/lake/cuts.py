@@ -113,11 +113,15 @@ def decide(
     `may_cut` says whether a log's transactions are whole up to an offset (`storage.ledger`).
     """
     waits: dict[str, str] = {}
+    listed: dict[int, dict[str, Shape]] = {}
     for record in records:
         if last is not None and record.incarnation == last.incarnation and record.lsn <= last.lsn:
             break
+        version = record.catalog_version  # many records have the same
         try:
-            shapes = shapes_at(catalog, record.catalog_version, wanted)
+            shapes = listed.get(version)
+            if shapes is None:
+                shapes = listed[version] = shapes_at(catalog, version, wanted)
         except Misuse:
             break  # the catalog no longer knows what it listed then
         ready = {

@@ -19,6 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from storage.catalog import CatalogReader
 from storage.catalog_records import Life, Shape
 from storage.disk import LocalDisk
@@ -146,7 +148,15 @@ class LakeWriter:
         last = None if before is None else self._cut(before.number)
         loads = {log: one.loaded for log, one in self._loads.items()}
         records = self._progress.history.newest_first()
-        return decide(last, records, self._catalog.state, loads, self._wanted, self._may_cut)
+        ledger_of = lru_cache(maxsize=None)(self._ledger)
+        return decide(
+            last,
+            records,
+            self._catalog.state,
+            loads,
+            self._wanted,
+            lambda log, upto: (ledger := ledger_of(log)) is None or may_cut_at(ledger, upto),
+        )
 
     def _load(self, shape: Shape) -> None:
         """Bring a shape's base into the lake, unless it is there."""
@@ -162,11 +172,12 @@ class LakeWriter:
             logger.info("table %s: %d rows loaded", shape.name, found.rows)
         self._loads[shape.log] = found
 
-    def _may_cut(self, log: int, upto: LogOffset) -> bool:
+    def _ledger(self, log: int) -> pa.RecordBatch | None:
+        """Where a log may not be cut; None for a log that is gone."""
         try:
-            return may_cut_at(self._reader.folded_ranges(log), upto)
+            return self._reader.folded_ranges(log)
         except UnknownLog:
-            return True
+            return None
 
     def _is_touched(self, cut: Cut, before: Version | None) -> bool:
         """Whether the version would differ from the one before in more than its number."""
@@ -185,11 +196,13 @@ class LakeWriter:
 
     def _is_over(self, table: TableCut) -> bool:
         """Whether a log was removed after the cut was decided, because its shape ended: nobody can have its rows."""
-        if table.log in self._reader.logs():
-            return False
-        self._catalog.refresh()
-        shape = self._catalog.state.newest_of(table.log)
-        return shape is None or shape.life is Life.ENDED
+        try:
+            self._reader.facts(table.log)
+        except UnknownLog:
+            self._catalog.refresh()
+            shape = self._catalog.state.newest_of(table.log)
+            return shape is None or shape.life is Life.ENDED
+        return False
 
     def _finish(self, cut: Cut, before: Version | None) -> Step:
         known = {} if before is None else {table.name: table for table in before.tables}

@@ -463,7 +463,7 @@ def test_a_writer_that_follows_outlives_a_full_disk(lakes: Lakes) -> None:
     """Whatever it was doing is tried again, and is done once."""
     lakes.bank.play(5)
     lsn = lakes.bank.confirm()
-    order, faults = Order(lakes.data, lakes.root, every_seconds=0.01), []
+    order, faults = Order(lakes.data, lakes.root, every_seconds=0.01), list[str]()
 
     def fail_once(where: str) -> None:
         if where == "after a commit" and not faults:

@@ -4,23 +4,23 @@ import { axis } from "./axis.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { NOTHING, clock, count, perSecond, size, span } from "./format.js";
-import { eventRow, panel, tile } from "./parts.js";
+import { eventRow, panel, room, tile } from "./parts.js";
 import { known } from "./state.js";
 
 const HELD_SECONDS = 5; // a hold of so long is worth a colour
 const LAG_WARNED = 256 * 2 ** 20;
 const EVENTS_SHOWN = 5;
+const CHART_GAP = 24;
 
 export function overviewView() {
   const { status, curves, events } = known;
-  const width = document.getElementById("main").clientWidth;
-  const isWide = width > 720;
-  const chartWidth = isWide ? Math.floor((width - 40 - 3 * 24 - 8) / (width > 1000 ? 4 : 2)) : width - 34;
+  const width = room();
+  const columns = innerWidth > 1000 ? 4 : innerWidth > 720 ? 2 : 1; // as in the style sheet
   return [
     h("dl", { class: "tiles" }, tiles(status, curves)),
-    panel("Why G is where it is", why(status), axis(status, width - 34)),
+    panel("Why G is where it is", why(status), axis(status, width)),
     status.births.length ? panel("Being born", h("ul", { class: "births" }, status.births.map(birth))) : null,
-    panel("Rates", h("div", { class: "charts" }, charts(curves, Math.max(chartWidth, 200)))),
+    panel("Rates", h("div", { class: "charts" }, charts(curves, Math.floor((width - (columns - 1) * CHART_GAP) / columns)))),
     panel(
       "Last events",
       events.length

@@ -6,6 +6,15 @@ import { clock, count } from "./format.js";
 const STATE_KINDS = { ready: "ok", copying: "busy", rebased: "ok", ended: "off" };
 const LEVEL_KINDS = { ok: "ok", info: "busy", warning: "warning", error: "fault", critical: "fault", fault: "fault" };
 
+const PANEL_SIDES = 34; // its padding and borders
+const ROOM_LEAST = 240; // a window that is being made has no width yet
+
+/** How wide a picture in a panel may be. */
+export function room() {
+  const main = document.getElementById("main");
+  return Math.max(main.clientWidth - 2 * parseFloat(getComputedStyle(main).paddingLeft) - PANEL_SIDES, ROOM_LEAST);
+}
+
 /** A panel with a title. */
 export function panel(title, ...children) {
   return h("section", { class: "panel" }, h("h2", null, title), children);

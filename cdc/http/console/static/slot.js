@@ -4,7 +4,7 @@ import { chart } from "./chart.js";
 import { h, s } from "./dom.js";
 import { perSecond, size, span } from "./format.js";
 import { lasts } from "./overview.js";
-import { facts, panel } from "./parts.js";
+import { facts, panel, room } from "./parts.js";
 import { known } from "./state.js";
 
 const WARNED = 0.5; // of the budget
@@ -12,7 +12,7 @@ const WARNED = 0.5; // of the budget
 export function slotView() {
   const { status, curves } = known;
   const { slot } = status;
-  const width = Math.max(document.getElementById("main").clientWidth - 34, 200);
+  const width = room();
   const kind = slot.loss || !slot.exists ? "fault" : slot.wal_status === "reserved" ? "ok" : "warning";
   return [
     panel(
