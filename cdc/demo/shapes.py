@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, LiteralString
 
-from cdc.demo.shop import KEYS, TABLES
+from cdc.demo.tables import KEYS, TABLES
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cdc.demo.shop import Statement
+from cdc.demo.tables import Statement
 
 
 @dataclass(slots=True)

@@ -5,7 +5,8 @@ from typing import Final
 
 import psycopg
 
-from cdc.demo.shop import CUSTOMERS_AT_FIRST, SCHEMA, Shop, Transaction
+from cdc.demo.shop import Shop, Transaction
+from cdc.demo.tables import CUSTOMERS_AT_FIRST, SCHEMA
 from cdc.demo.tally import Tally
 
 PAUSE_SECONDS: Final = 0.02

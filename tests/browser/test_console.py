@@ -5,6 +5,7 @@ import contextlib
 import logging
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.browser.chromium import PHONE, browsing
 from tests.browser.consoled import SHOP, Customers, consoled
-from tests.postgres import Database
+from tests.postgres import Database, Server, new_database
 from tests.waiting import eventually
 
 SECRET = "s3crët"  # noqa: S105 - of these tests only
@@ -164,6 +165,34 @@ async def test_an_empty_system_and_a_dead_server_look_sane(newest_database: Data
             assert tab.complaints == []
         await expect(page.locator("#state")).to_have_text("no answer")
         await expect(page.locator("#trouble")).to_contain_text("What you see is of")
+
+
+async def test_a_postgres_that_is_away_is_no_calm(own_server: Callable[[], Server], tmp_path: Path) -> None:
+    server = own_server()
+    database = new_database(server)
+    database.execute(*SHOP)
+    async with consoled(database, tmp_path) as console, browsing() as tab:
+        page = tab.page
+        await console.loop.add("customers", "customers")
+        await page.goto(f"{console.console}#/slot")
+        await expect(page.locator("#state")).to_have_text("active")
+        await expect(page.locator(".view")).to_contain_text("keeps")
+        await asyncio.to_thread(server.stop, "immediate")
+        await expect(page.locator("#state")).to_have_text("not connected")
+        await expect(page.locator("#trouble")).to_contain_text("Not connected to Postgres")
+
+        async def is_unknown() -> bool:
+            return (await console.http.get("/v1/admin/samples")).json()["lag_bytes"][-1] is None
+
+        unknown: bool = await eventually(is_unknown, "a curve that does not go on with an old look")
+        assert unknown
+        await page.keyboard.press("1")
+        await expect(page.locator(".tile").first).to_contain_text("\N{EN DASH}")
+        assert await page.locator(".why.ok").count() == 0
+        await asyncio.to_thread(server.start)
+        await expect(page.locator("#state")).to_have_text("active")
+        await expect(page.locator("#trouble")).to_be_empty()
+        assert tab.complaints == []
 
 
 async def test_events_and_the_doctor_say_what_to_do(newest_database: Database, tmp_path: Path) -> None:

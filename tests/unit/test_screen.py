@@ -4,11 +4,9 @@ import io
 
 from rich.console import Console
 
-from cdc.demo.board import NEWS_KEPT, Board
-from cdc.demo.conductor import State
-from cdc.demo.messages import Progress, Read, Recovered
+from cdc.demo.board import NEWS_KEPT, Board, State
 from cdc.demo.screen import LINE_SECONDS, LineScreen, LiveScreen, NoScreen, drawn
-from cdc.demo.shop import TABLES
+from cdc.demo.shapes import SHAPES
 
 
 def console(*, width: int = 80, terminal: bool = False) -> Console:
@@ -23,15 +21,17 @@ def text_of(out: Console) -> str:
 def busy_board() -> Board:
     """Numbers as long as an hour of the demo makes them."""
     board = Board(3600, started_at=0.0)
-    board.ready_at, board.now, board.state = 1.0, 1200.0, State.DOOMED
-    offsets = dict.fromkeys(TABLES, "8900000000_5001")
-    board.hear("writer", Recovered(0.1, dict.fromkeys(TABLES, 0), 0))
-    for name in ("reader 1", "reader 2"):
-        board.hear(name, Read(dict.fromkeys(TABLES, 9_999_999)))
-    board.hear("writer", Progress(offsets, offsets, 8_900_000_048, 999_999))
-    for _ in range(NEWS_KEPT):
-        board.killed(4_194_304)
-        board.hear("writer", Recovered(1.2345, dict.fromkeys(TABLES, 2_500), 64))
+    board.ready_at, board.now, board.state = 1.0, 1200.0, State.CATCHING_UP
+    board.console_url, board.lake = "http://127.0.0.1:65535/console", "version 1800, at FF/FFFFFFFF"
+    board.transactions, board.rolled_back = 999_999, 99_999
+    for facts in board.shapes.values():
+        facts.written, facts.read, facts.changes = 999_999, 999_999, 9_999_999
+    shapes = [{"name": name, "durable": "1099511627775_5001"} for name in [*board.shapes, "another"]]
+    slot = {"unconfirmed_bytes": 1023 * 1024 * 1024}
+    board.told({"global_flushed_lsn": "FF/FFFFFFFF", "slot": slot, "shapes": shapes})
+    for number in range(NEWS_KEPT):
+        board.kills += 1
+        board.tell(f"kill {number}: SIGKILL for the server, process 4194304")
     return board
 
 
@@ -39,16 +39,22 @@ def test_the_picture_fits_a_small_terminal() -> None:
     out = console(width=80)
     out.print(drawn(busy_board()))
     lines = text_of(out).splitlines()
-    assert len(lines) == 1 + (1 + len(TABLES)) + 2 + NEWS_KEPT
+    assert len(lines) == 2 + (1 + len(SHAPES)) + 3 + NEWS_KEPT
     assert "…" not in text_of(out)
     assert max(map(len, lines)) <= 80
 
 
-def test_what_recovery_cut_is_of_the_last_recovery_and_the_sum_of_all() -> None:
+def test_the_picture_is_there_before_anything_is_known() -> None:
+    out = console(width=80)
+    out.print(drawn(Board(30, started_at=0.0)))
+    assert "is being set up" in text_of(out)
+    assert "30 s left" in text_of(out)
+
+
+def test_what_the_server_says_is_shown() -> None:
     board = busy_board()
-    assert [facts.cut for facts in board.tables.values()] == [2_500] * 3
-    assert board.cut_rows == NEWS_KEPT * 7_500
-    assert board.slowest_recovery_seconds == 1.2345
+    assert {facts.durable for facts in board.shapes.values()} == {"1099511627775_5001"}
+    assert (board.confirmed, board.lag_bytes) == ("FF/FFFFFFFF", 1023 * 1024 * 1024)
 
 
 def test_every_line_is_said_once() -> None:

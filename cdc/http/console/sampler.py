@@ -36,8 +36,9 @@ class Sampler:
             await asyncio.sleep(SAMPLE_SECONDS)
 
     def reading(self) -> Reading:
-        """As of now; of the slot, as of the last look."""
-        house, look = self._app.house, self._watch.last
+        """As of now; of the slot, as of the last look, if the server could be asked."""
+        house = self._app.house
+        look = self._watch.last if self._watch.fault is None else None  # an old look would tell of a calm that is none
         explained = house.collector.tracker.explain(house.clocks.monotonic())
         metrics = house.store.metrics
         return Reading(

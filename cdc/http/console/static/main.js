@@ -19,7 +19,7 @@ const VIEWS = [
   ["events", "Events", eventsView],
   ["doctor", "Doctor", doctorView],
 ];
-const STATES = { active: "ok", starting: "warning", waiting: "warning" };
+const STATES = { active: "ok", starting: "warning", waiting: "warning", "not connected": "fault", "no answer": "fault" };
 const THEMES = { auto: "◐", light: "☀", dark: "☾" };
 const THEME_KEPT_AS = "shapelog-theme";
 
@@ -72,12 +72,17 @@ function badge(view) {
 
 function drawState() {
   const status = known.status;
-  const state = known.trouble !== null ? "no answer" : (status?.state ?? "…");
-  const level = known.trouble !== null ? "fault" : STATES[state];
+  const state = stateOf(status);
   const pill = at("state");
-  pill.className = `pill ${level ?? ""}`;
+  pill.className = `pill ${STATES[state] ?? ""}`;
   if (pill.textContent !== state) pill.textContent = state; // a screen reader says it, so only when it changes
   show(at("trouble"), troubles(status).map(([kind, text]) => h("p", { class: kind }, text)));
+}
+
+function stateOf(status) {
+  if (known.trouble !== null) return "no answer";
+  if (status === null) return "…";
+  return status.state === "active" && !status.connection.is_up ? "not connected" : status.state;
 }
 
 function* found(status) {

@@ -58,7 +58,8 @@ export function lasts(slot) {
 
 function why(status) {
   const holder = status.held_by;
-  const kind = holder === null ? "ok" : holder.seconds > HELD_SECONDS ? "warning" : "busy";
+  const isCalm = holder === null && status.connection.is_up;
+  const kind = isCalm ? "ok" : holder !== null && holder.seconds > HELD_SECONDS ? "warning" : "busy";
   return h(
     "p",
     { class: `why ${kind}` },

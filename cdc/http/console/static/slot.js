@@ -65,7 +65,6 @@ function connection(status) {
     ["Postgres", h("code", null, status.server)],
     ["Connected", one.is_up ? "yes" : "no"],
     ["Connections so far", one.made],
-    ["Last fault", one.fault],
     ["Data folder", h("code", null, status.data_dir)],
     ["Process", status.pid],
     ["Started", new Date(status.started_at).toLocaleString("en-CA", { hour12: false })],
