@@ -8,10 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import orjson
 import pytest
 
+from cdc.demo.postgres import EVERYBODYS
+from cdc.demo.shapes import SHAPES
+from tests.waiting import until
+
 SHAPELOG = (sys.executable, "-P", "-m", "cdc.cli")
+OPEN = "one more shape"
+"""In the line that says that the shop is open, and followed."""
 
 
 def clean_environment(temporary: Path) -> dict[str, str]:
@@ -32,94 +39,111 @@ def started(temporary: Path, *arguments: str) -> Iterator["subprocess.Popen[str]
             process.kill()
 
 
-def processes_of(folder: Path) -> list[str]:
-    """The command lines that name the folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+def said(demo: "subprocess.Popen[str]", words: str) -> str:
+    """The line that has these words, waited for."""
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if words in line:
+            return line
+    pytest.fail(f"the demo ended without saying {words!r}")
+
+
+def family(pid: int) -> set[int]:
+    """The processes below one, with theirs."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            found.append(path.read_bytes().replace(b"\0", b" ").decode())
+            after_name = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it ended while we looked
-    return [line for line in found if str(folder) in line]
+        parents.setdefault(int(after_name[1]), []).append(int(path.parent.name))
+    found, waiting = set[int](), [pid]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found.update(children)
+        waiting += children
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in {"Z", "X"}
+
+
+def folders_of_postgres() -> set[Path]:
+    return set(Path(EVERYBODYS).glob("shapelog-demo-postgres-*"))
 
 
 def test_the_demo_proves_what_it_promises(tmp_path: Path) -> None:
-    with started(tmp_path, "--for", "4", "--json") as demo:
+    with started(tmp_path, "--for", "6", "--no-lake", "--json") as demo:
         out, errors = demo.communicate()
     facts = orjson.loads(out)
     assert (demo.returncode, errors, facts["problem"]) == (0, "", None)
     assert facts["is_sound"]
     assert facts["kills"] >= 1
     assert facts["transactions"] > 0
-    assert set(facts["rows"]) == {"customers", "orders", "order_lines"}
-    assert all(facts["rows"].values())
-    assert facts["confirmed"] > 0
+    assert facts["no_lake"] == "not asked for"
+    assert [one["shape"] for one in facts["shapes"]] == [shape.name for shape in SHAPES]
+    for one in facts["shapes"]:
+        assert one["postgres"] == one["http"]
+        assert one["changes_committed"] in (one["changes"], None)
+        assert one["changes"] > 0
     assert list(tmp_path.iterdir()) == []
-    assert processes_of(tmp_path) == []
 
 
-def test_a_kept_folder_can_be_gone_on_with_and_looked_at(tmp_path: Path) -> None:
-    transactions = []
-    for _ in range(2):
-        with started(tmp_path, "--for", "1", "--data-dir", "kept", "--json") as demo:
-            facts = orjson.loads(demo.communicate()[0])
-        assert (demo.returncode, facts["problem"]) == (0, None)
-        transactions.append(facts["transactions"])
-    assert 0 < transactions[0] <= transactions[1]
-    for command in ("logs", "verify"):
-        answer = subprocess.run([*SHAPELOG, command, "kept"], cwd=tmp_path, capture_output=True, text=True, check=True)
+def test_the_lake_has_the_same_rows_and_what_is_kept_can_be_looked_at(tmp_path: Path) -> None:
+    with started(tmp_path, "--for", "3", "--keep", "kept", "--json") as demo:
+        out, errors = demo.communicate()
+    facts = orjson.loads(out)
+    assert (demo.returncode, errors, facts["problem"]) == (0, "", None)
+    if facts["no_lake"] is not None:
+        pytest.skip(f"no lake here: {facts['no_lake']}")
+    assert [one["parquet"] for one in facts["shapes"]] == [one["postgres"] for one in facts["shapes"]]
+    assert facts["lake_version"] >= 1
+    for command in (("logs", "kept/data"), ("verify", "kept/data"), ("lake", "show", "kept/lake")):
+        answer = subprocess.run([*SHAPELOG, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert answer.stderr == ""
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-
-
-def test_verify_beside_a_writer_that_is_killed_finds_no_damage(tmp_path: Path) -> None:
-    with started(tmp_path, "--for", "4", "--data-dir", "kept") as demo:
-        assert demo.stdout is not None
-        assert "the writer is ready" in demo.stdout.readline()
-        looks = 0
-        while demo.poll() is None:
-            subprocess.run([*SHAPELOG, "verify", "kept"], cwd=tmp_path, capture_output=True, check=True)
-            looks += 1
-        assert demo.returncode == 0
-        assert looks > 1
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["data", "lake"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
-    with started(tmp_path, "--for", "60") as demo:
-        assert demo.stdout is not None
-        assert "the writer is ready" in demo.stdout.readline()
-        assert processes_of(tmp_path)
+    before = folders_of_postgres()
+    with started(tmp_path, "--for", "60", "--no-lake") as demo:
+        url = said(demo, "the console is at").split()[-1]
+        assert httpx.get(url, follow_redirects=True).status_code == 200
+        said(demo, OPEN)
+        children = family(demo.pid)
+        assert len(children) > 5, "Postgres with its processes, and the server"
         demo.send_signal(number)
         out, errors = demo.communicate()
-    assert demo.returncode == 128 + number
-    assert errors == ""
+    assert (demo.returncode, errors) == (128 + number, "")
     assert out.splitlines()[-1] == "stopped"
+    assert [pid for pid in children if is_running(pid)] == []
     assert list(tmp_path.iterdir()) == []
-    assert processes_of(tmp_path) == []
+    assert folders_of_postgres() <= before
 
 
-def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
-    with started(tmp_path, "--for", "60", "--data-dir", "kept") as first:
-        assert first.stdout is not None
-        first.stdout.readline()
-        with started(tmp_path, "--data-dir", "kept") as second:
-            out, errors = second.communicate()
-        assert (second.returncode, out, errors) == (2, "", "shapelog: another demo runs in kept\n")
-        first.send_signal(signal.SIGINT)
-        first.communicate()
+def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
+    with started(tmp_path, "--for", "60", "--no-lake") as demo:
+        said(demo, OPEN)
+        children = family(demo.pid)
+        demo.kill()
+        until(lambda: not any(map(is_running, children)), "the demo's processes to end")
 
 
-def test_a_folder_that_somebody_damaged_is_not_called_sound(tmp_path: Path) -> None:
-    with started(tmp_path, "--for", "1", "--data-dir", "kept") as demo:
-        demo.communicate()
-    path = tmp_path / "kept/logs/3/0.base"  # rows may still be in the journal, and are taken from there
-    content = bytearray(path.read_bytes())
-    content[40] ^= 1
-    path.write_bytes(content)
-    with started(tmp_path, "--for", "1", "--data-dir", "kept", "--json") as demo:
+def test_a_server_that_ends_by_itself_is_not_called_sound(tmp_path: Path) -> None:
+    with started(tmp_path, "--for", "60", "--no-lake") as demo:
+        said(demo, OPEN)
+        [server] = [pid for pid in family(demo.pid) if b"serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(server, signal.SIGTERM)
         out, _ = demo.communicate()
-    facts = orjson.loads(out)
-    assert (demo.returncode, facts["is_sound"], facts["folder"]) == (1, False, "kept")
-    assert "[corrupt_block]" in facts["problem"]
-    assert processes_of(tmp_path) == []
+    assert demo.returncode == 1
+    assert "NOT AS IT SHOULD BE: the server has ended by itself" in out
+    [folder] = tmp_path.iterdir()
+    assert out.splitlines()[-1].endswith(str(folder))
+    assert (folder / "data").is_dir()

@@ -58,7 +58,7 @@ def test_a_change_that_comes_twice_is_found(deeds: list[tuple[str, int]], data: 
     ],
 )
 def test_what_cannot_be_is_found(changes: list[Change]) -> None:
-    with pytest.raises(Mismatch, match="^shape: "):
+    with pytest.raises(Mismatch, match=r"^shape: "):
         Fold("shape").take(Batch(changes))
 
 
@@ -78,5 +78,5 @@ ROWS = st.dictionaries(st.tuples(st.integers(0, 3)), st.tuples(st.integers(0, 2)
 def test_whatever_differs_is_found(found: Rows, wanted: Rows) -> None:
     compare("shape", "here", found, dict(found))
     if found != wanted:
-        with pytest.raises(Mismatch, match="^shape: here has "):
+        with pytest.raises(Mismatch, match=r"^shape: here has "):
             compare("shape", "here", found, wanted)
