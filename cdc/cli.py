@@ -59,7 +59,7 @@ def shapelog(
 @app.command()
 def demo(
     seconds: Annotated[float, typer.Option("--for", metavar="SECONDS", min=1, max=3600, help="How long.")] = 30,
-    lake: Annotated[bool, typer.Option("--lake/--no-lake", help="Tables of Parquet, too, by Spark.")] = True,
+    no_lake: Annotated[bool, typer.Option("--no-lake", help="Without Parquet, and so without Spark.")] = False,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the logs and the lake here.", show_default="they go")
     ] = None,
@@ -78,7 +78,7 @@ def demo(
     from cdc.demo.start import run_demo
     from cdc.output import console
 
-    ended = run_demo(console(), seconds, keep, with_lake=lake, as_json=as_json)
+    ended = run_demo(console(), seconds, keep, with_lake=not no_lake, as_json=as_json)
     for line in ended.lines:
         typer.echo(line)
     raise typer.Exit(ended.status)

@@ -18,11 +18,11 @@ from typing import Any, Final, Protocol
 import psycopg
 
 from cdc.source.connections import Connection, connect_sql, translate
-from cdc.source.errors import ConnectionFault, SourceError
+from cdc.source.errors import AccessRefused, CannotPublish, ConnectionFault, NotPublished, SourceError
 from cdc.source.holders import Holder
 from cdc.source.numbers import Words
 from shapes.birth_steps import ENDS, NEXT, Event, Patience, Step
-from shapes.errors import BirthBlocked, MustLeave, ShapeError, SnapshotLost, TableLocked
+from shapes.errors import BirthBlocked, MustLeave, ShapeError, SnapshotLost, SnapshotRefused, TableLocked
 from shapes.snapshot_copy import CopyProgress, copy_snapshot
 from shapes.snapshot_transaction import Selection, SnapshotTransaction, flush_wal, holders_of, look
 from storage.bases import Base, BaseWriter
@@ -31,6 +31,9 @@ from storage.clocks import Clocks
 from storage.errors import LogFault, SharedDiskFault, StorageError
 
 log = logging.getLogger(__name__)
+
+_LASTING: Final = (NotPublished, CannotPublish, AccessRefused, SnapshotRefused)
+"""What stays as it is until a person acts: a right, a mode, a table. All else may have passed at the next request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ class Birth:
     ) -> None:
         self.step = Step.PUBLISHING
         self.attempt = 1
+        self.is_refused = False
+        """What went wrong last stays until a person acts; whoever asks again before that is refused again."""
         self._ground = ground
         self._conninfo = conninfo
         self._application = application
@@ -324,6 +329,7 @@ class Birth:
         self._reason = fault.message
         self._hint = fault.hint if isinstance(fault, StorageError) else fault.advice
         self._is_shared_fault = isinstance(fault, SharedDiskFault)
+        self.is_refused = isinstance(fault, _LASTING)
 
     def _tell(self, progress: CopyProgress | None = None) -> None:
         self._watch(Status(self.step, self.attempt, self._reason, self._holders, progress))

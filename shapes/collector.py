@@ -89,7 +89,7 @@ class Collector:
             return not self._is_told(number, fragment, ordinals).any()
 
         for table, changes in self._by_table(fragment):
-            delivered = deliver(changes, table, self.router, self._view_of, is_excused)
+            delivered = deliver(changes, fragment.transactions.xid, table, self.router, self._view_of, is_excused)
             plan.faults.update(delivered.faults)
             plan.feeds += map(Feed.of, delivered.parts)
             if fragment.truncates:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc.source.fragments import Changes
-from cdc.source.numbers import Integers
+from cdc.source.numbers import Integers, Words
 from shapes.faults import Excuse, Faults, ShapeFault, column_missing
 from shapes.matching import Routes, Touches, touches
 from shapes.row_images import RowImages
@@ -56,10 +56,18 @@ def _never(_shape: int, _transactions: Integers) -> bool:
 
 
 def deliver(
-    changes: Changes, table: int, router: Routes, view_of: Callable[[int], View], is_excused: Excuse = _never
+    changes: Changes,
+    xids: Words,
+    table: int,
+    router: Routes,
+    view_of: Callable[[int], View],
+    is_excused: Excuse = _never,
 ) -> Delivered:
-    """Who gets what. `is_excused` may say that a shape is not told of some transactions anyway (see `faults`)."""
-    images = RowImages(changes)
+    """Who gets what. `xids`: who the fragment's transactions are.
+
+    `is_excused` may say that a shape is not told of some transactions anyway (see `faults`).
+    """
+    images = RowImages(changes, xids)
     faults = Faults(changes.transaction)
     touched = list(_by_view(touches(images, table, router, faults), view_of))
     whole = [(view, _without_faults(view, images, found, faults)) for view, found in touched]

@@ -155,3 +155,9 @@ class BirthFailed(ShapeError):
 
     code = "birth_failed"
     hint = "Mend what the message names, then ask for the shape again."
+
+
+class BirthRefused(BirthFailed):
+    """A shape that cannot be born before a person has acted: asking again, for as long as it may be, does not help."""
+
+    code = "birth_refused"

@@ -15,7 +15,7 @@ from cdc.source.publication import quote
 from shapes.birth import Birth, Status
 from shapes.birth_steps import Step
 from shapes.definition import Definition, LogMode, Table
-from shapes.errors import BirthFailed, DefinitionError, ShapeError
+from shapes.errors import BirthFailed, BirthRefused, DefinitionError, ShapeError
 from shapes.ground import ShapeGround
 from shapes.household import Household
 from shapes.limits import BIRTHS_AT_ONCE, RETAKE_SECONDS_MIN
@@ -130,7 +130,8 @@ class Nursery:
                 birth = Birth(ground, house.conninfo, house.application, house.clocks, watch)
                 is_ready = await birth.run()
             if not is_ready:
-                order.failure = BirthFailed(ground.fault, hint=ground.hint)
+                kind = BirthRefused if birth.is_refused else BirthFailed
+                order.failure = kind(ground.fault, hint=ground.hint)
             order.done.set_result(is_ready)
             if order.failure is not None and not order.born.done():
                 order.born.set_exception(order.failure)

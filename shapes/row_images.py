@@ -21,18 +21,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc.source.fragments import ABSENT, KIND, NEW, OLD, OP, TX, Changes, Kind, OldTuple
-from cdc.source.numbers import Flags, Integers
+from cdc.source.numbers import Flags, Integers, Words
+from cdc.source.tuples import numbers
 from storage.columns import Bitmaps
-from storage.rows import column
+from storage.rows import XID_FIELD, column
 
 _INSERT, _UPDATE, _DELETE, _TRUNCATE = map(int, Kind)
 _NONE, _KEY, _FULL = map(int, OldTuple)
 
 
 class RowImages:
-    """One table's changes of a fragment."""
+    """One table's changes of a fragment; `xids`: who the fragment's transactions are."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, xids: Words) -> None:
         self.rows = changes.rows
         self.relation = changes.relation
         self.ordinals = changes.transaction
@@ -43,6 +44,7 @@ class RowImages:
         self.is_truncate: Flags = self.kind == _TRUNCATE
         self.lacks_old: Flags = (changes.old_tuple != _FULL) & (self.is_update | (self.kind == _DELETE))
         """The whole row before an UPDATE or DELETE was not sent."""
+        self.xid: Words = xids[self.ordinals]
         self._old_tuple = changes.old_tuple
         self._identity = {entry.name for entry in changes.relation.columns if entry.in_identity}
         self._new = self.rows.column(NEW)
@@ -58,6 +60,12 @@ class RowImages:
     def has_inserts_only(self) -> bool:
         """Whether all changes are INSERTs: then everything is known, and nothing was before."""
         return bool((self.kind == _INSERT).all())
+
+    @cached_property
+    def as_logged(self) -> pa.RecordBatch:
+        """The changes as they came, as rows of a log; nothing is copied, and all who ask get the same."""
+        place = self.rows.schema.get_field_index(KIND) + 1
+        return self.rows.add_column(place, XID_FIELD, numbers(XID_FIELD.type, self.xid))
 
     @cached_property
     def rows_now(self) -> pa.StructArray:

@@ -13,7 +13,7 @@ that anybody wants is one row of the view's table, and a shape's rows are number
 Invariants:
     the rows of a table are ascending by (tx, op), and those of one shape strictly so
     what is not in `new` is marked in `absent`; the whole row has nothing absent
-    a table of plain INSERTs with all the columns is the fragment's own, not a copy
+    a table of plain INSERTs with all the columns is the fragment's own with their `xid`, not a copy
 """
 
 from collections.abc import Iterator
@@ -104,11 +104,12 @@ class Variants:
 def table_of(view: View, images: RowImages, variants: Variants) -> pa.RecordBatch:
     """The variants as rows of a log."""
     if _is_fragment_itself(view, images, variants):
-        return images.rows
+        return images.as_logged
     columns = [
         numbers(pa.uint64(), images.tx[variants.rows]),
         numbers(pa.uint64(), images.op[variants.rows] + (variants.forms == REINSERTED)),
         numbers(pa.uint8(), _KIND_OF_FORM[variants.forms]),
+        numbers(pa.uint32(), images.xid[variants.rows]),
     ]
     sent = [_sent(view, images, variants, name) for name in view.columns]
     is_there = variants.forms != TRUNCATED
@@ -118,7 +119,7 @@ def table_of(view: View, images: RowImages, variants: Variants) -> pa.RecordBatc
     with_old = view.full and bool(is_update.any())
     if with_old:
         columns.append(_old(view, images, variants, is_update))
-    return pa.RecordBatch.from_arrays(columns, schema=row_schema(view.columns, old=with_old))
+    return pa.RecordBatch.from_arrays(columns, schema=row_schema(view.columns, old=with_old, xid=True))
 
 
 def _is_fragment_itself(view: View, images: RowImages, variants: Variants) -> bool:

@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 from storage.errors import InvalidRows
 from storage.limits import COMBINE_BYTES_MAX, ROW_WIRE_OVERHEAD_BYTES
 from storage.offset import LogOffset
-from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, Integers, Kind, Unsigned, check_schema, column
+from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, XID, XID_FIELD, Integers, Kind, Unsigned, check_schema, column
 
 Mask = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.uint8]
 
-_KNOWN: Final = {TX, OP, KIND, ABSENT, NEW, OLD}
+_KNOWN: Final = {TX, OP, KIND, XID, ABSENT, NEW, OLD}
 
 
 class Columns:
@@ -47,6 +47,11 @@ class Columns:
     def count(self) -> int:
         """How many rows there are."""
         return len(self.tx)
+
+    @property
+    def xid(self) -> pa.Array:
+        """Who the transactions were; NULL where that is not known."""
+        return _joined(self._chunks(XID, XID_FIELD.type), XID_FIELD.type)
 
     @property
     def has_old(self) -> bool:
@@ -149,7 +154,9 @@ class Picked:
         return self.taken(start, stop).cast(kind)
 
     def sizes(self) -> Integers:
-        """The bytes of each value of the result."""
+        """The bytes of each value of the result; those of a number are in what every row costs."""
+        if pa.types.is_integer(self.values.type):
+            return np.zeros(len(self.source), np.int64)
         lengths: Integers = pc.binary_length(self.values).fill_null(0).to_numpy(zero_copy_only=False)
         sizes: Integers = np.where(self.source < 0, 0, lengths[self.source])
         return sizes

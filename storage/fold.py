@@ -38,6 +38,7 @@ from storage.rows import (
     OLD,
     OP,
     TX,
+    XID,
     Integers,
     Kind,
     Unsigned,
@@ -232,6 +233,8 @@ def _fold_runs(columns: Columns, schema: pa.Schema, runs: Groups) -> list[pa.Rec
     sent = [runs.last_except(columns.absent.rows_without(index), columns.count) for index in range(len(columns.names))]
     new = [Picked(values, source(rows)) for values, rows in zip(columns.new, sent, strict=True)]
     picked: dict[str, Picked | PickedStruct] = {NEW: PickedStruct(new, columns.is_valid(NEW)[kept])}
+    if XID in schema.names:
+        picked[XID] = Picked(columns.xid, kept)
     if ABSENT in schema.names:
         bitmaps = encode_bitmaps((rows < 0 for rows in sent), len(last))
         both = pa.concat_arrays([columns.absent.values, bitmaps])

@@ -22,7 +22,7 @@ from storage.fold import as_chunk, chunks_by_wire, fold_rows
 from storage.log_facts import LogFacts
 from storage.offset import LogOffset
 from storage.open_logs import OpenLog
-from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, column, rows_up_to
+from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, XID, column, rows_up_to
 from storage.scan import BlockRef, read_batches
 from storage.segments import LogFiles, Segment, remove_files, strays
 from storage.store import Store
@@ -173,10 +173,10 @@ def _below(disk: Disk, segments: Sequence[Segment], base: Base, held: LogOffset 
 
 
 def _rows(disk: Disk, refs: Sequence[BlockRef]) -> list[pa.RecordBatch]:
-    """The rows of blocks, with the same columns: a log may have got rows with and without `absent` and `old`."""
+    """The rows of blocks, with the same columns: a log may have got rows with and without the optional ones."""
     batches = [batch for ref in refs for batch in read_batches(disk, ref)]
     fields = {field.name: field for batch in batches for field in batch.schema}
-    schema = pa.schema([fields[name] for name in (TX, OP, KIND, ABSENT, NEW, OLD) if name in fields])
+    schema = pa.schema([fields[name] for name in (TX, OP, KIND, XID, ABSENT, NEW, OLD) if name in fields])
     return [
         pa.RecordBatch.from_arrays([_column_of(batch, field) for field in schema], schema=schema) for batch in batches
     ]

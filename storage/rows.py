@@ -3,6 +3,7 @@
     tx      uint64   commit LSN of the transaction (0 in a snapshot)
     op      uint64   position in the transaction (the chunk's number in a snapshot)
     kind    uint8    `Kind`
+    xid     uint32   optional: who the transaction was to Postgres. NULL where nobody said.
     absent  binary   optional: a bitmap, lowest bit first, of the columns of `new` that Postgres did not send.
                      NULL or short means that the rest was sent. Absent is not NULL: the value is what it was.
     new     struct   the row's values as text, a string column each
@@ -26,9 +27,15 @@ from storage.offset import LogOffset
 TX: Final = "tx"
 OP: Final = "op"
 KIND: Final = "kind"
+XID: Final = "xid"
 ABSENT: Final = "absent"
 NEW: Final = "new"
 OLD: Final = "old"
+
+XID_FIELD: Final = pa.field(XID, pa.uint32())
+"""As it stands behind `KIND`; it may be NULL, since rows that were written before it was there have none."""
+
+_OPTIONAL: Final = {ABSENT: pa.binary(), XID: XID_FIELD.type}
 
 Integers = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.uint64]
@@ -50,10 +57,12 @@ class Kind(IntEnum):
 _KINDS: Final = bytes(Kind)
 
 
-def row_schema(columns: Sequence[str], *, old: bool = False, absent: bool = True) -> pa.Schema:
+def row_schema(columns: Sequence[str], *, old: bool = False, absent: bool = True, xid: bool = False) -> pa.Schema:
     """The schema of a log whose shape has these columns."""
     values = pa.struct([pa.field(name, pa.string()) for name in columns])
     fields = [pa.field(TX, pa.uint64(), False), pa.field(OP, pa.uint64(), False), pa.field(KIND, pa.uint8(), False)]
+    if xid:
+        fields.append(XID_FIELD)
     if absent:
         fields.append(pa.field(ABSENT, pa.binary()))
     fields.append(pa.field(NEW, values))
@@ -76,9 +85,10 @@ _CHECKED: Final[list[pa.Schema]] = [row_schema([])]
 def _check_columns(schema: pa.Schema) -> None:
     if len(set(schema.names)) < len(schema.names):
         raise InvalidRows("a column is there twice", found=schema.names)
-    index = schema.get_field_index(ABSENT)
-    if index >= 0 and schema.field(index).type != pa.binary():
-        raise InvalidRows(f"the column {ABSENT!r} is {schema.field(index).type}, not {pa.binary()}")
+    for name, kind in _OPTIONAL.items():
+        index = schema.get_field_index(name)
+        if index >= 0 and schema.field(index).type != kind:
+            raise InvalidRows(f"the column {name!r} is {schema.field(index).type}, not {kind}")
     wanted = {TX: pa.uint64(), OP: pa.uint64(), KIND: pa.uint8()}
     for name, kind in wanted.items():
         index = schema.get_field_index(name)

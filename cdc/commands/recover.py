@@ -86,7 +86,8 @@ def _explain(found: "Found", troubles: "Sequence[Trouble]", command: str, *, as_
         if one["run"]:
             typer.echo(f"    run:  {one['run']}")
     if all(one.way is Way.NOTHING for one in troubles):
-        typer.echo(f"nothing has to be recovered; the slot is {found.slot!r}")
+        unknown = "" if found.server is not None else " in the folder; of the server nothing is known"
+        typer.echo(f"nothing has to be recovered{unknown}; the slot is {found.slot!r}")
 
 
 def _way_out(trouble: "Trouble", command: str) -> str | None:

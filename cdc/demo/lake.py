@@ -101,10 +101,10 @@ class Lake:
             raise Mismatch(f"{shape.name}: the lake has {found.num_rows:,} rows with {len(rows):,} keys")
         return rows
 
-    async def close(self) -> None:
-        """The step under way is finished."""
+    async def close(self, *, at_once: bool) -> None:
+        """Finish the step under way; or leave it as it is, which harms nothing: Spark alone may take ten seconds."""
         if self._child is not None:
-            await self._child.stop(signal.SIGINT)
+            await self._child.stop(signal.SIGKILL if at_once else signal.SIGINT)
 
     def _hear(self, line: str) -> None:
         try:

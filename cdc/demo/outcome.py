@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from cdc.demo.board import Board
@@ -53,7 +54,7 @@ def summary(proven: Proven, no_lake: str | None, kept: Path | None) -> list[str]
         for row in cells
     ]
     returned = f"; the slowest was back after {proven.slowest_return_seconds:.1f} s" if proven.kills else ""
-    lake = f"lake: {proven.lake_version} versions" if no_lake is None else f"no lake: {no_lake}"
+    lake = f"the lake's newest version is {proven.lake_version}" if no_lake is None else f"no lake: {no_lake}"
     lines = [
         "",
         f"At {proven.lsn} every row is the same everywhere, value by value; nothing is lost, nothing came twice:",
@@ -65,8 +66,8 @@ def summary(proven: Proven, no_lake: str | None, kept: Path | None) -> list[str]
         lake,
     ]
     if kept is not None:
-        lines += ["", f"Look at it: shapelog logs {kept / 'data'}"]
-        lines += [f"            shapelog lake show {kept / 'lake'}"] if no_lake is None else []
+        lines += ["", f"Look at it: shapelog logs {quote(str(kept / 'data'))}"]
+        lines += [f"            shapelog lake show {quote(str(kept / 'lake'))}"] if no_lake is None else []
     return lines
 
 

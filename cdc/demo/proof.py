@@ -104,6 +104,8 @@ async def _followed(shapes: Sequence[DemoShape], wanted: Truth, folds: Mapping[s
     try:
         async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
             while True:
+                for shape in shapes:
+                    _not_too_many(shape, folds[shape.name], tally)
                 try:
                     for shape in shapes:
                         _compare_followed(shape, wanted, folds[shape.name], tally)
@@ -114,6 +116,12 @@ async def _followed(shapes: Sequence[DemoShape], wanted: Truth, folds: Mapping[s
                 await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
         raise mismatch or TooSlow("nothing was compared") from None
+
+
+def _not_too_many(shape: DemoShape, fold: Fold, tally: Tally) -> None:
+    committed = _changes(shape, fold, tally)
+    if committed is not None and fold.changes > committed:
+        raise Mismatch(f"{shape.name}: {fold.changes:,} changes came over HTTP, and only {committed:,} were committed")
 
 
 def _compare_followed(shape: DemoShape, wanted: Truth, fold: Fold, tally: Tally) -> None:

@@ -64,6 +64,7 @@ class Demo:
                     await self._work(writer, server)
                     proven = await self._prove(url, writer, server, lake)
         self._board.state = State.PROVEN
+        self._tell("nothing is lost, and nothing came twice")
         return proven
 
     async def _open(self, server: Server) -> None:
@@ -159,11 +160,13 @@ class Demo:
             return
         lake = Lake(server.folder, self._folder / "lake", self._folder / "scratch")
         watching = self._also(self._watch_lake(lake))
+        is_proven = False
         try:
             yield lake
+            is_proven = True
         finally:
             watching.cancel()  # first: that it ends is no news any more
-            await lake.close()
+            await lake.close(at_once=not is_proven)
 
     async def _watch_lake(self, lake: Lake) -> None:
         self._board.lake = "Spark starts"

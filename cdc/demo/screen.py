@@ -36,13 +36,17 @@ class LiveScreen:
         self._live = Live(console=console, auto_refresh=False)
         self._live.start()
         self._shown_at = 0.0
+        self._board: Board | None = None
 
     def show(self, board: Board) -> None:
+        self._board = board
         if board.now - self._shown_at >= 1 / FRAMES_A_SECOND:
             self._shown_at = board.now
             self._live.update(drawn(board), refresh=True)
 
     def close(self) -> None:
+        if self._board is not None and self._live.is_started:
+            self._live.update(drawn(self._board), refresh=True)
         self._live.stop()
 
 

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from shapes.http.encoding_by_hand import encode_by_hand
 from shapes.http.json_text import NOTHING, Text, constant, escaped, joined, json_text, members, quoted, spans_of
 from shapes.http.limits import ROWS_BY_HAND_MAX
-from shapes.http.row_format import XID, Neighbours, RowFormat, Style
+from shapes.http.row_format import Neighbours, RowFormat, Style
 from storage.columns import Bitmaps
-from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, Flags, Kind, Unsigned, column
+from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, XID, Flags, Kind, Unsigned, column
 
 _LAST: Final = ',"last":true'
 _INSERT, _UPDATE, _DELETE = map(int, (Kind.INSERT, Kind.UPDATE, Kind.DELETE))

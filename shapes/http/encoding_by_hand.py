@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from shapes.http.row_format import XID, RowFormat
-from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, Kind
+from shapes.http.row_format import RowFormat
+from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, XID, Kind
 
 Values = dict[str, str | None]
 

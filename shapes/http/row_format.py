@@ -2,14 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 import pyarrow as pa
 
 from shapes.definition import Definition
-
-XID: Final = "xid"
-"""A column that a log may have: the transaction's number, as clients wait for their own."""
 
 
 class Style(Enum):

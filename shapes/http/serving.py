@@ -14,13 +14,13 @@ from typing import Final
 from cdc.source.errors import SourceError
 from shapes.definition import Definition
 from shapes.endings import TRUNCATED
-from shapes.errors import ShapeError
+from shapes.errors import BirthRefused, ShapeError
 from shapes.http.definitions import Defined, Definitions
 from shapes.http.limits import CHUNK_SECONDS_MAX, READY_RETRY_SECONDS, STATE_LOOK_SECONDS
 from shapes.http.pages import Page, Pages
 from shapes.http.params import ShapeQuery
 from shapes.http.positions import BaseFacts, ChunkPlace, LogPlace, bound_of, place_of
-from shapes.http.problems import Problem, must_refetch, not_yet, out_of_bounds
+from shapes.http.problems import Problem, invalid_field, must_refetch, not_yet, out_of_bounds
 from shapes.http.row_format import RowFormat, Style
 from shapes.http.settings import HttpSettings
 from shapes.http.wakes import Wakes
@@ -83,6 +83,8 @@ class Serving:
         try:
             async with asyncio.timeout(self.settings.birth_seconds):
                 return await self.service.shape_for(definition)
+        except BirthRefused as refusal:
+            raise invalid_field("table", refusal.message.strip(), refusal.advice) from None
         except (ShapeError, SourceError) as error:
             logger.warning("the shape %s that a request asks for cannot be made: %s", definition, error)
             raise not_yet("Failed to create shape, please retry", 1, code=error.code, hint=error.advice) from None

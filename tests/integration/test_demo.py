@@ -1,6 +1,7 @@
 """The demo as users start it: it proves what it promises, and leaves no process and no folder, however it ends."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import orjson
+import psycopg
 import pytest
 
 from cdc.demo.postgres import EVERYBODYS
@@ -129,18 +131,39 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) 
 
 
 def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
+    before = folders_of_postgres()
     with started(tmp_path, "--for", "60", "--no-lake") as demo:
         said(demo, OPEN)
         children = family(demo.pid)
         demo.kill()
         until(lambda: not any(map(is_running, children)), "the demo's processes to end")
+    for folder in folders_of_postgres() - before:
+        shutil.rmtree(folder)
+
+
+def server_of(demo: "subprocess.Popen[str]") -> int:
+    [server] = [pid for pid in family(demo.pid) if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return server
+
+
+def test_a_change_that_nobody_counted_is_found(tmp_path: Path) -> None:
+    with started(tmp_path, "--for", "4", "--no-lake", "--json", "--keep", "kept") as demo:
+        data = tmp_path / "kept/data"
+        until(lambda: data.is_dir() and len(list(data.glob("logs/*"))) >= len(SHAPES), "the shapes")
+        variables = Path(f"/proc/{server_of(demo)}/environ").read_bytes().split(b"\0")
+        [url] = [one.partition(b"=")[2].decode() for one in variables if one.startswith(b"DATABASE_URL=")]
+        with psycopg.connect(url, autocommit=True) as stranger:
+            stranger.execute("INSERT INTO customers VALUES (1000000000, 'Nobody', 'Nowhere', now())")
+        out, _ = demo.communicate()
+    facts = orjson.loads(out)
+    assert (demo.returncode, facts["is_sound"], facts["folder"]) == (1, False, "kept")
+    assert facts["problem"].startswith("customers: ")
 
 
 def test_a_server_that_ends_by_itself_is_not_called_sound(tmp_path: Path) -> None:
     with started(tmp_path, "--for", "60", "--no-lake") as demo:
         said(demo, OPEN)
-        [server] = [pid for pid in family(demo.pid) if b"serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        os.kill(server, signal.SIGTERM)
+        os.kill(server_of(demo), signal.SIGTERM)
         out, _ = demo.communicate()
     assert demo.returncode == 1
     assert "NOT AS IT SHOULD BE: the server has ended by itself" in out

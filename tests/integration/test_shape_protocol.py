@@ -8,6 +8,7 @@ import httpx
 import orjson
 import pytest
 
+from cdc.source.errors import NotPublished
 from shapes.http.settings import HttpSettings
 from tests.postgres import Database
 from tests.shape_server import SHAPE, ShapeServer, serving_shapes
@@ -131,6 +132,77 @@ async def test_changes_come_over_restarts_chunks_and_keys(database: Database, tm
     assert reader is not None
     pairs = [one["headers"] for one in reader.messages if "key_change_to" in one["headers"]]
     assert len(pairs) == len([one for one in reader.messages if "key_change_from" in one["headers"]]) > 0
+
+
+async def test_changes_name_their_transaction(database: Database, tmp_path: Path) -> None:
+    """A client that wrote something waits for its own xid: it must be there, also after a crash of ours."""
+    database.execute(ITEMS, FILL)
+    reader, own = None, []
+    for replica in ("default", "full", "full"):
+        async with serving_shapes(database, tmp_path, QUICK) as server:
+            reader = server.reader("items", replica=replica, columns="id,v")
+            await reader.catch_up()
+            with database.connect() as writer, writer.transaction():
+                own += [writer.execute("SELECT pg_current_xact_id()::text").fetchone()]
+                writer.execute("UPDATE items SET v = v || '.' WHERE id < 4")
+                writer.execute("INSERT INTO items SELECT max(id) + 1, 'new', 0 FROM items")
+                writer.execute("UPDATE items SET id = id + 1000 WHERE id = (SELECT max(id) FROM items)")
+                writer.execute("DELETE FROM items WHERE id = (SELECT max(id) FROM items)")
+            await server.living.caught_up()
+            await reader.catch_up()
+    assert reader is not None
+    told = [one["headers"]["txids"] for one in reader.messages if "lsn" in one["headers"]]
+    wanted = [[int(row[0]) % 2**32] for row in own[1:] if row is not None]
+    assert told == [xid for xid in wanted for _ in range(7)]
+
+
+async def test_a_table_that_we_may_not_publish_is_a_400_with_the_statements(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS, FILL, "CREATE TABLE other (id int PRIMARY KEY)")
+    async with serving_shapes(database, tmp_path, QUICK) as server:
+        await server.reader("other").catch_up()
+    async with serving_shapes(database, tmp_path, QUICK, mode="manual") as server:
+        await server.reader("other").catch_up()
+        refused = await server.http.get(SHAPE, params={"table": "items", "offset": "-1"})
+        assert refused.status_code == 400
+        (text, hint) = refused.json()["errors"]["table"]
+        assert hint == NotPublished.hint
+        database.execute(*(line for line in text.split("\n") if line.endswith(";")))
+        await server.reader("items").catch_up()
+
+
+class Restricted(Database):
+    """A database as a role of its own sees it, which has few rights."""
+
+    @property
+    def role(self) -> str:
+        return f"reader_{self.name}"
+
+    def conninfo(self, **more: Any) -> str:
+        return super().conninfo(**{"user": self.role, **more})
+
+
+async def test_a_table_that_we_may_not_read_is_a_400(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS, FILL, "CREATE TABLE other (id int PRIMARY KEY)")
+    async with serving_shapes(database, tmp_path, QUICK) as server:
+        await server.reader("other").catch_up()
+    restricted = Restricted(database.server, database.name)
+    role = restricted.role
+    with database.connect() as admin:
+        admin.execute("ALTER PUBLICATION shapelog ADD TABLE items")
+        admin.execute("ALTER TABLE items REPLICA IDENTITY FULL")
+        admin.execute(f"CREATE ROLE {role} LOGIN REPLICATION".encode())
+        admin.execute(f"GRANT SELECT ON other TO {role}".encode())
+        try:
+            async with serving_shapes(restricted, tmp_path, QUICK, mode="manual") as server:
+                await server.reader("other").catch_up()
+                refused = await server.http.get(SHAPE, params={"table": "items", "offset": "-1"})
+                assert refused.status_code == 400, refused.text
+                assert "GRANT SELECT ON" in refused.text
+                admin.execute(f"GRANT SELECT ON items TO {role}".encode())
+                await server.reader("items").catch_up()
+        finally:
+            admin.execute(f"DROP OWNED BY {role}".encode())
+            admin.execute(f"DROP ROLE {role}".encode())
 
 
 async def test_a_truncate_is_a_409_to_an_empty_shape(database: Database, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from storage.faulty_disk import FaultyDisk
 from storage.flush_control import FlushOptions
 from storage.memory_disk import MemoryDisk, luckiest
 from storage.offset import SNAPSHOT_END, LogOffset
-from storage.rows import ABSENT, OLD, Kind, row_schema
+from storage.rows import ABSENT, OLD, XID, Kind, row_schema
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.unit.builders import NEVER_SECONDS, Rig
@@ -63,20 +63,25 @@ def tiny(*, segment_bytes: int = 1, own_segment_bytes: int = 1, **flush: Any) ->
     )
 
 
-def keyed_batch(rows: Sequence[Row], *, absent: bool = True, old: bool = False) -> pa.RecordBatch:
+def keyed_batch(rows: Sequence[Row], *, absent: bool = True, old: bool = False, xid: bool = True) -> pa.RecordBatch:
     """Rows as a log takes them, with or without the optional columns."""
     nulls: Values = dict.fromkeys(KEYED)
     records = [
         {"tx": row.at.tx, "op": row.at.op, "kind": row.kind, "new": nulls | row.new}
         | ({ABSENT: _bitmap(row)} if absent else {})
         | ({OLD: None} if old else {})
+        | ({XID: row.at.tx} if xid else {})
         for row in rows
     ]
-    return pa.RecordBatch.from_pylist(records, schema=row_schema(KEYED, absent=absent, old=old))
+    return pa.RecordBatch.from_pylist(records, schema=row_schema(KEYED, absent=absent, old=old, xid=xid))
 
 
 def rows_in(batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    """The rows of batches, the other way round."""
+    """The rows of batches, the other way round. Whoever has an xid has his own."""
+    batches = list(batches)
+    assert all(
+        row[XID] in {row["tx"], None} for batch in batches if XID in batch.schema.names for row in batch.to_pylist()
+    )
     return [
         Row(LogOffset(row["tx"], row["op"]), Kind(row["kind"]), _sent(row["new"], row.get(ABSENT) or b""))
         for batch in batches

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from cdc.source.fragments import Kind, OldTuple
 from shapes.deliveries import Part, deliver
 from shapes.views import View
-from storage.rows import check_schema
+from storage.rows import XID, check_schema, column
 from tests.unit.changed_table import (
     COLUMNS,
     DRAWS,
@@ -37,6 +38,9 @@ from tests.unit.changed_table import (
 )
 
 FULL = frozenset(COLUMNS)
+
+XIDS = np.arange(2**32 - 30, 2**32, dtype=np.uint32)[::-1]
+"""Who the transactions of a fragment are, by their ordinals."""
 
 PREDICATES: list[Predicate | None] = [
     None,
@@ -225,7 +229,7 @@ def test_shapes_are_told_what_the_model_says(
             continue
         router = PlainRouter({number: shape.predicate for number, shape in living.items()})
         changes = changes_of(table.relation(), sent, ordinals)
-        delivered = deliver(changes, 1, router, lambda number: shapes[number].view)
+        delivered = deliver(changes, XIDS, 1, router, lambda number: shapes[number].view)
         told = {shape: rows for part in delivered.parts for shape, rows in told_in(part).items()}
         for part in delivered.parts:
             check_part(part, sent, ordinals)
@@ -263,6 +267,7 @@ def check_part(part: Part, sent: list[Change], ordinals: list[int]) -> None:
     assert offsets == sorted(offsets)
     ordinal_of = {change.tx: ordinal for change, ordinal in zip(sent, ordinals, strict=True)}
     assert part.ordinals.tolist() == [ordinal_of[offsets[index][0]] for index in part.indices.tolist()]
+    assert column(part.rows, XID).tolist() == [XIDS[ordinal_of[tx]] for tx, _ in offsets]
     assert (np.diff(part.shapes) > 0).all()
     assert (np.diff(part.starts) > 0).all()
     assert (part.starts[0], part.starts[-1]) == (0, len(part.indices))
@@ -281,13 +286,32 @@ KEYED = view_of(("id",), COLUMNS, full=False)
 def delivered_of(table: ChangedTable, sent: list[Change], *, excused: bool = False, where: bool = False) -> Any:
     router = PlainRouter({5: (lambda row: True) if where else None})
     changes = changes_of(table.relation(), sent, range(len(sent)))
-    return changes, deliver(changes, 1, router, lambda _: KEYED, lambda shape, seen: excused and seen.tolist() == [1])
+    return changes, deliver(
+        changes, XIDS, 1, router, lambda _: KEYED, lambda shape, seen: excused and seen.tolist() == [1]
+    )
 
 
 def test_plain_inserts_are_not_copied() -> None:
     sent = [Change(100, 2 * number, Kind.INSERT, after=ROW | {"id": str(number)}) for number in range(3)]
     changes, delivered = delivered_of(ChangedTable(("id",), FULL), sent)
-    assert delivered.parts[0].rows is changes.rows
+    (part,) = delivered.parts
+    assert column(part.rows, XID).tolist() == XIDS[:3].tolist()
+    own, came = part.rows.drop_columns([XID]), changes.rows
+    assert own.schema.equals(came.schema)
+    assert [places(values) for values in own.columns] == [places(values) for values in came.columns]
+
+
+def places(values: pa.Array) -> list[int | None]:
+    """Where a column's bytes are in memory."""
+    return [None if buffer is None else buffer.address for buffer in values.buffers()]
+
+
+def test_views_that_take_all_inserts_as_they_came_share_them() -> None:
+    sent = [Change(100, 0, Kind.INSERT, after=ROW)]
+    changes = changes_of(ChangedTable(("id",), FULL).relation(), sent, [0])
+    views = {5: KEYED, 6: view_of(("id",), COLUMNS, full=True)}
+    one, other = deliver(changes, XIDS, 1, PlainRouter({5: None, 6: None}), views.__getitem__).parts
+    assert one.rows is other.rows
 
 
 @pytest.mark.parametrize("where", [False, True])
@@ -295,7 +319,7 @@ def test_a_table_that_nobody_follows_costs_nothing(where: bool) -> None:
     sent = [Change(100, 0, Kind.INSERT, after=ROW)]
     changes = changes_of(ChangedTable(("id",), FULL).relation(), sent, [0])
     router = PlainRouter({5: lambda row: False} if where else {})
-    assert deliver(changes, 1, router, lambda _: KEYED).parts == ()
+    assert deliver(changes, XIDS, 1, router, lambda _: KEYED).parts == ()
 
 
 def test_a_shape_whose_snapshot_has_the_transactions_at_fault_goes_on() -> None:
@@ -324,7 +348,7 @@ def test_a_row_that_shapes_see_in_two_forms_is_there_twice_and_one_that_none_wan
     ]
     changes = changes_of(ChangedTable(("id",), FULL).relation(), sent, [0, 0])
     router = PlainRouter({5: lambda row: row["text"] == "in", 6: lambda row: row["id"] == "2"})
-    (part,) = deliver(changes, 1, router, lambda _: KEYED).parts
+    (part,) = deliver(changes, XIDS, 1, router, lambda _: KEYED).parts
     assert told_in(part) == {
         5: [Told((100, 2), Kind.INSERT, after)],
         6: [Told((100, 2), Kind.UPDATE, {"id": "2", "text": "in"})],
@@ -334,7 +358,7 @@ def test_a_row_that_shapes_see_in_two_forms_is_there_twice_and_one_that_none_wan
 def test_a_column_that_does_not_come_any_more_is_a_fault() -> None:
     table = ChangedTable(("id",), FULL)
     changes = changes_of(table.relation(COLUMNS[:-1]), [Change(100, 0, Kind.INSERT, after=ROW)], [0])
-    delivered = deliver(changes, 1, PlainRouter({5: None}), lambda _: KEYED)
+    delivered = deliver(changes, XIDS, 1, PlainRouter({5: None}), lambda _: KEYED)
     assert (delivered.parts, delivered.faults[5].code) == ((), "column_missing")
     assert "c9" in delivered.faults[5].text
 

@@ -10,8 +10,10 @@ from storage.rows import Kind, row_schema
 
 
 def rows_of(tx: int, kind: Kind, *, old: bool) -> pa.RecordBatch:
-    row = {"tx": tx, "op": 0, "kind": kind, "absent": None, "new": {"id": "1"}}
-    return pa.RecordBatch.from_pylist([row | ({"old": {"id": "1"}} if old else {})], row_schema(["id"], old=old))
+    row = {"tx": tx, "op": 0, "kind": kind, "xid": tx, "absent": None, "new": {"id": "1"}}
+    return pa.RecordBatch.from_pylist(
+        [row | ({"old": {"id": "1"}} if old else {})], row_schema(["id"], old=old, xid=True)
+    )
 
 
 def held(*batches: tuple[pa.RecordBatch, int, int]) -> Held:
@@ -29,6 +31,7 @@ def test_fragments_with_and_without_old_rows_leave_together() -> None:
         assert released is not None
         rows, end = released
         assert end == LogOffset(20, 1)
+        assert rows.column("xid").to_pylist() == [10, 20]
         assert [row["old"] for row in rows.to_pylist()] == [{"id": "1"} if one else None for one in (first, second)]
 
 

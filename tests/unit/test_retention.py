@@ -10,7 +10,7 @@ Strategy: as for compaction, legal histories in many small segments. Invariants 
 
 import contextlib
 import errno
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Literal
 
@@ -221,7 +221,7 @@ def test_a_fold_on_top_of_a_snapshot() -> None:
     table = Table()
     snapshot = table.rig.store.new_base(1)
     rows = [Row(LogOffset(0, 0), Kind.INSERT, {"id": f"key {key}", "left": "s", "right": None}) for key in range(4)]
-    snapshot.chunk(keyed_batch(rows, absent=False), written_at=NOW)
+    snapshot.chunk(keyed_batch(rows, absent=False, xid=False), written_at=NOW)
     table.write([Draw(9, dies=False, sent=0, value=1)], flush=True)
     table.write([Draw(9, dies=False, sent=1, value=1)], flush=True)
     assert folded(table) is None, "what the snapshot will hold is not known yet"
@@ -267,9 +267,10 @@ def test_a_truncate_empties_the_base() -> None:
 
 def test_rows_with_and_without_the_optional_columns_fold_together() -> None:
     table = Table()
-    for number, (absent, old) in enumerate([(False, False), (True, False), (False, True), (True, True)] * 3):
+    optional = list(product([False, True], repeat=3))
+    for number, (xid, absent, old) in enumerate([*optional, *optional]):
         draw = Draw(number % 2, dies=False, sent=3 if not absent else 1, value=number % 10)
-        table.write([draw], flush=True, absent=absent, old=old)
+        table.write([draw], flush=True, absent=absent, old=old, xid=xid)
     assert folded(table) is not None
     check(table)
     folded(table)
@@ -461,7 +462,9 @@ def test_a_snapshot_under_way_is_left_alone() -> None:
     folded(table)
     snapshot = table.rig.store.new_base(1)
     assert snapshot.base.number == 1
-    snapshot.chunk(keyed_batch([Row(LogOffset(0, 0), Kind.INSERT, {"id": "a"})], absent=False), written_at=NOW)
+    snapshot.chunk(
+        keyed_batch([Row(LogOffset(0, 0), Kind.INSERT, {"id": "a"})], absent=False, xid=False), written_at=NOW
+    )
     retired(table)
     snapshot.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=NOW)
     assert table.rig.disk.exists(snapshot.base.path)

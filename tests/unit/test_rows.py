@@ -201,10 +201,11 @@ def test_large_batches_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("old", [True, False])
 @pytest.mark.parametrize("absent", [True, False])
-def test_the_schema_of_a_log(old: bool, absent: bool) -> None:
-    schema = row_schema(["id", "name"], old=old, absent=absent)
+@pytest.mark.parametrize("xid", [True, False])
+def test_the_schema_of_a_log(old: bool, absent: bool, xid: bool) -> None:
+    schema = row_schema(["id", "name"], old=old, absent=absent, xid=xid)
     check_schema(schema)
-    assert schema.names == ["tx", "op", "kind", *["absent"] * absent, "new", *["old"] * old]
+    assert schema.names == ["tx", "op", "kind", *["xid"] * xid, *["absent"] * absent, "new", *["old"] * old]
     assert schema.field("new").type == pa.struct([("id", pa.string()), ("name", pa.string())])
 
 
@@ -219,10 +220,12 @@ def test_the_schema_of_a_log(old: bool, absent: bool) -> None:
         ("op", pa.uint32(), "the column 'op' is uint32, not uint64"),
         ("kind", pa.string(), "the column 'kind' is string, not uint8"),
         ("new", pa.string(), "the column 'new' must be a struct"),
+        ("xid", pa.int64(), "the column 'xid' is int64, not uint32"),
+        ("absent", pa.string(), "the column 'absent' is string, not binary"),
     ],
 )
 def test_other_schemas_are_refused(name: str, kind: pa.DataType | None, message: str) -> None:
-    schema = row_schema(["id"])
+    schema = row_schema(["id"], xid=True)
     index = schema.get_field_index(name)
     changed = schema.remove(index) if kind is None else schema.set(index, pa.field(name, kind))
     with pytest.raises(InvalidRows, match=message):

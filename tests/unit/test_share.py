@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from storage.limits import ROW_WIRE_OVERHEAD_BYTES
 from storage.offset import BEFORE_ALL, LogOffset
 from storage.parts import decode_batches
-from storage.rows import Integers
+from storage.rows import XID_FIELD, Integers
 from storage.share import Share, Source, gathered, merged
 from tests.unit.builders import offsets, rows, transaction
 
@@ -137,5 +137,8 @@ def test_shares_of_different_columns_and_gaps_stay_apart() -> None:
     shares = [Share(Source(rows([(tx, 0)])), None, at=0.0) for tx in (1, 2, 3)]
     other = Share(Source(rows([(4, 0)], columns=("id",))), None, at=0.0)
     assert merged([*shares, other]) is None
+    known = rows([(4, 0)])
+    known = known.add_column(3, XID_FIELD, pa.array([7], pa.uint32()))
+    assert merged([*shares, Share(Source(known), None, at=0.0)]) is None
     shares[1].gap = True
     assert merged(shares) is None
