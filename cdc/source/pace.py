@@ -58,4 +58,6 @@ class Pace:
         if size >= BACKLOG_READ_BYTES_MIN:
             self._quiet_since = now
             return True
-        return self.in_backlog and (not is_awaited or now - self._quiet_since < BACKLOG_QUIET_SECONDS)
+        # Bounded also while nobody waits: a stream whose consumer has gone must not be read for ever.
+        patience = BACKLOG_QUIET_SECONDS if is_awaited else BATCH_SECONDS
+        return self.in_backlog and now - self._quiet_since < patience
