@@ -64,6 +64,6 @@ def test_a_batch_that_nobody_waits_for_grows_to_its_size() -> None:
     pace = in_backlog()
     assert pace.goes_on(BATCH_SECONDS * 9, MUCH, MUCH, is_awaited=False)
     assert pace.goes_on(BATCH_SECONDS * 9 + BACKLOG_QUIET_SECONDS * 2, 0, MUCH, is_awaited=False)
-    assert not pace.goes_on(BATCH_SECONDS * 10, 0, MUCH, is_awaited=False)  # else it would be read for ever
+    assert not pace.goes_on(BATCH_SECONDS * 11, 0, MUCH, is_awaited=False)  # else it would be read for ever
     assert not pace.goes_on(BATCH_SECONDS * 9, MUCH, BATCH_BYTES, is_awaited=False)
     assert not pace.goes_on(BATCH_SECONDS * 9, MUCH, MUCH)
