@@ -64,11 +64,15 @@ class Lake:
         self._scratch.mkdir(exist_ok=True)
         folders = {"spark.local.dir": self._scratch, "spark.sql.warehouse.dir": self._scratch / "warehouse"}
         settings = [f"{name}={folder}" for name, folder in folders.items()]
-        settings += [f'spark.driver.extraJavaOptions=-Djava.io.tmpdir="{self._scratch}" -XX:-UsePerfData']
+        settings += [f'spark.driver.extraJavaOptions=-Djava.io.tmpdir="{self._scratch}"']
         settings += ["spark.ui.enabled=false"]
         options = [option for setting in settings for option in ("--conf", setting)]
         where = ("--data-dir", self._data, "--lake", self.folder, "--every", str(EVERY_SECONDS), "--json")
-        scratch = environment(XDG_CACHE_HOME=str(self._scratch), TMPDIR=str(self._scratch))
+        scratch = environment(
+            XDG_CACHE_HOME=str(self._scratch),
+            TMPDIR=str(self._scratch),
+            JDK_JAVA_OPTIONS="-XX:-UsePerfData",  # those would stay in a temporary folder of Java's own
+        )
         self._child = await Child.start(
             "lake", [*SHAPELOG, "materialize", *where, *options], hear=self._hear, environment=scratch
         )

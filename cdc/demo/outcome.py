@@ -62,7 +62,7 @@ def summary(proven: Proven, no_lake: str | None, kept: Path | None) -> list[str]
         *table,
         "",
         f"{tally.transactions:,} transactions, {tally.large} of them large; {tally.rolled_back:,} rolled back",
-        f"{proven.kills} kills of the server{returned}",
+        f"kills of the server: {proven.kills}{returned}",
         lake,
     ]
     if kept is not None:

@@ -191,10 +191,11 @@ async def test_a_table_that_we_may_not_read_is_a_400(database: Database, tmp_pat
         admin.execute("ALTER PUBLICATION shapelog ADD TABLE items")
         admin.execute("ALTER TABLE items REPLICA IDENTITY FULL")
         admin.execute(f"CREATE ROLE {role} LOGIN REPLICATION".encode())
-        admin.execute(f"GRANT SELECT ON other TO {role}".encode())
+        admin.execute(f"GRANT SELECT ON other, items TO {role}".encode())
         try:
             async with serving_shapes(restricted, tmp_path, QUICK, mode="manual") as server:
                 await server.reader("other").catch_up()
+                admin.execute(f"REVOKE SELECT ON items FROM {role}".encode())
                 refused = await server.http.get(SHAPE, params={"table": "items", "offset": "-1"})
                 assert refused.status_code == 400, refused.text
                 assert "GRANT SELECT ON" in refused.text

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shapes.http import encoding
-from shapes.http.encoding import encode, snapshot_end, up_to_date
+from shapes.http.encoding import as_one, encode, snapshot_end, up_to_date
 from shapes.http.row_format import Neighbours, RowFormat, Style
 from storage.rows import Kind, row_schema
 
@@ -138,3 +138,16 @@ def test_a_transactions_number_is_told_where_the_log_has_it(by_hand: int, monkey
     batch = batch_of(rows, ["id"], full=False).append_column("xid", pa.array([77, 77], pa.uint32()))
     messages = orjson.loads(b"[" + encode(form, batch, Style.ARRAY)[:-1] + b"]")
     assert [message["headers"]["txids"] for message in messages] == [[77], [77]]
+
+
+@pytest.mark.parametrize("by_hand", [0, 1000], ids=["columns", "by hand"])
+def test_rows_from_before_logs_had_it_name_no_transaction(by_hand: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "ROWS_BY_HAND_MAX", by_hand)
+    form = RowFormat("public", "items", ("id",), ("id",), full=False)
+    rows = [{"tx": tx, "op": 0, "kind": 1, "xid": 77, "absent": None, "new": {"id": str(tx)}} for tx in (5, 6)]
+    known = pa.RecordBatch.from_pylist(rows, schema=row_schema(["id"], xid=True))
+    for order in ((0, 1), (1, 0)):
+        both = [known.slice(row, 1) for row in range(2)]
+        both[order[0]] = both[order[0]].drop_columns(["xid"])
+        messages = orjson.loads(b"[" + encode(form, as_one(both), Style.ARRAY)[:-1] + b"]")
+        assert [messages[row]["headers"]["txids"] for row in order] == [[], [77]]
