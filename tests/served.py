@@ -60,7 +60,10 @@ class Served:
         return facts
 
     def shape(self, name: str) -> dict[str, Any]:
-        return next(one for one in self.status()["shapes"] if one["name"] == name)
+        def look() -> dict[str, Any] | None:
+            return next((one for one in self.status()["shapes"] if one["name"] == name), None)
+
+        return until(look, f"a shape called {name}") or {}
 
     def run(self, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
         """A command that speaks to it."""

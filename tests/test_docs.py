@@ -128,9 +128,9 @@ def test_examples_name_commands_and_options_that_exist() -> None:
     known = commands_and_parameters()
     for source in sources():
         if source.path.suffix == ".md":
-            for command, rest in re.findall(r"^(?:\$ )?shapelog ([a-z]\S*)(.*)$", source.text, re.MULTILINE):
-                longer = " ".join((command, *rest.split()[:1]))
-                command = longer if longer in known else command
+            for first, rest in re.findall(r"^(?:\$ )?shapelog ([a-z]\S*)(.*)$", source.text, re.MULTILINE):
+                longer = " ".join((first, *rest.split()[:1]))
+                command = longer if longer in known else first
                 assert command in known, f"{source.path}: there is no command {command}"
                 unknown = set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - known[command]
                 assert not unknown, f"{source.path}: shapelog {command} has no {unknown}"

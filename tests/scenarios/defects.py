@@ -1,5 +1,7 @@
 """Defects, one at a time, that the simulator must find: each takes a step out of the program, or does it wrong."""
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -76,6 +78,9 @@ def all_is_new() -> Defect:
 def let_go_before_the_record() -> Defect:
     async def wrong(right: Any, endings: Endings, member: Member, reason: str, text: str, **options: Any) -> None:
         endings._collector.end(member.number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2):  # long enough for G to move on, and for a crash to come
+                await asyncio.Event().wait()
         await right(endings, member, reason, text, **options)
 
     return patched(Endings, "end", wrong)

@@ -238,6 +238,7 @@ def test_a_wait_ends_though_the_callback_before_it_does_not(monkeypatch: pytest.
     found: list[int | None] = []
     waits = threading.Thread(target=lambda: found.append(watermark.wait_above(1, 0.01)))
     subscribed = threading.Event()
+
     def insort_and_tell(*arguments: Any, **named: Any) -> None:
         insort(*arguments, **named)
         subscribed.set()
