@@ -279,14 +279,17 @@ class Store:
 
     def flush_all(self) -> list[Flushed]:
         """Flush every row there is; raises the fault that prevents it."""
-        flushed: list[Flushed] = []
+        flushed, seen = list[Flushed](), list[int]()
         with self._one_flush_at_a_time():
             if self._control.job is not None:
-                raise Misuse("a flush is in flight, and whoever began it has to end it first")
+                raise Misuse("a flush is in flight: whoever began it ends it first")
         while dirty := self._dirty_logs():
-            flushed += self.flush(demand=dirty)
-            if self.fault is not None:
+            flushed += (news := self.flush(demand=dirty))
+            if self.fault:
                 raise self.fault
+            if not news and seen == dirty == self._dirty_logs():
+                raise Misuse("logs stay dirty, though nothing prevents their flush", logs=dirty[:5])
+            seen = dirty
         return flushed
 
     @contextlib.contextmanager

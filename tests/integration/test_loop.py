@@ -17,7 +17,7 @@ from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.loop import fold, looping
 from tests.postgres import Database
-from tests.waiting import eventually
+from tests.waiting import eventually, until
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, v text, part int)"
 FILL = "INSERT INTO items SELECT g, 'v' || g, g % 10 FROM generate_series(1, 200) g"
@@ -270,6 +270,7 @@ async def test_another_slot_of_the_same_name_gives_everybody_new_handles(databas
     async with looping(database, tmp_path) as loop:
         first = await loop.add("items", "items")
         await loop.caught_up()
+    until(lambda: not database.slots()["shapelog"]["active"], "the slot to be free")
     database.execute("SELECT pg_drop_replication_slot('shapelog')")
     with pytest.raises(SlotLost):
         async with looping(database, tmp_path) as loop:
