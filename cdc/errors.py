@@ -1,32 +1,14 @@
 """What can go wrong with the program itself: a class for each condition, with a code, the facts, and a hint."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+
+from cdc.source.coded_error import CodedError
 
 
-class ProgramError(Exception):
-    """The root of the program's errors. Picklable, since errors cross to other processes."""
+class ProgramError(CodedError):
+    """The root of the program's errors."""
 
-    code: ClassVar[str] = "program"
-    hint: ClassVar[str] = ""
-
-    def __init__(self, message: str, *, hint: str | None = None, **facts: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.facts = facts
-        self.advice = self.hint if hint is None else hint
-
-    def __str__(self) -> str:
-        facts = ", ".join(f"{name}={value}" for name, value in self.facts.items())
-        parts = [f"[{self.code}] {self.message}", f"({facts})" if facts else "", self.advice]
-        return " ".join(part for part in parts if part)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.advice, self.facts)
-
-
-def _rebuild(kind: type[ProgramError], message: str, advice: str, facts: dict[str, Any]) -> ProgramError:
-    return kind(message, hint=advice, **facts)
+    code = "program"
 
 
 class AddressTaken(ProgramError):

@@ -1,35 +1,18 @@
 """What can go wrong with shapes: a class for each condition, with a code, the facts, and a hint for a person."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
+
+from cdc.source.coded_error import CodedError, rebuild
 
 WHERE_PREFIX: Final = "SELECT 1 WHERE "
 """What a where clause is read behind; the locations in its errors count it."""
 
 
-class ShapeError(Exception):
-    """The root of the errors of shapes. Picklable, since errors cross to other processes."""
+class ShapeError(CodedError):
+    """The root of the errors of shapes."""
 
-    code: ClassVar[str] = "shape"
-    hint: ClassVar[str] = ""
-
-    def __init__(self, message: str, *, hint: str | None = None, **facts: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.facts = facts
-        self.advice = self.hint if hint is None else hint
-
-    def __str__(self) -> str:
-        facts = ", ".join(f"{name}={value}" for name, value in self.facts.items())
-        parts = [f"[{self.code}] {self.message}", f"({facts})" if facts else "", self.advice]
-        return " ".join(part for part in parts if part)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.advice, self.facts)
-
-
-def _rebuild(kind: type[ShapeError], message: str, advice: str, facts: dict[str, Any]) -> ShapeError:
-    return kind(message, hint=advice, **facts)
+    code = "shape"
 
 
 class DefinitionError(ShapeError):
@@ -46,7 +29,7 @@ class DefinitionError(ShapeError):
         self.fields = {field: tuple(texts) for field, texts in fields.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.advice, {"fields": self.fields})
+        return rebuild, (type(self), self.message, self.advice, {"fields": self.fields})
 
 
 class DefinitionUnreadable(ShapeError):
@@ -136,10 +119,10 @@ class InvalidWhere(ShapeError):
         self.position = position
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_where, (self.reason, self.position, self.advice)
+        return rebuild_where, (self.reason, self.position, self.advice)
 
 
-def _rebuild_where(reason: str, position: int | None, advice: str) -> InvalidWhere:
+def rebuild_where(reason: str, position: int | None, advice: str) -> InvalidWhere:
     return InvalidWhere(reason, position=position, hint=advice)
 
 

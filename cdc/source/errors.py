@@ -7,32 +7,13 @@ Three families decide what happens next, and nothing else needs to look closer:
 - `ProtocolError`: the server said what no server says. The connection is closed; what it brought is not trusted.
 """
 
-from typing import Any, ClassVar
+from cdc.source.coded_error import CodedError
 
 
-class SourceError(Exception):
-    """The root of the source's errors. Picklable, since errors cross to other processes."""
+class SourceError(CodedError):
+    """The root of the source's errors."""
 
-    code: ClassVar[str] = "source"
-    hint: ClassVar[str] = ""
-
-    def __init__(self, message: str, *, hint: str | None = None, **facts: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.facts = facts
-        self.advice = self.hint if hint is None else hint
-
-    def __str__(self) -> str:
-        facts = ", ".join(f"{name}={value}" for name, value in self.facts.items())
-        parts = [f"[{self.code}] {self.message}", f"({facts})" if facts else "", self.advice]
-        return " ".join(part for part in parts if part)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.advice, self.facts)
-
-
-def _rebuild(kind: type[SourceError], message: str, advice: str, facts: dict[str, Any]) -> SourceError:
-    return kind(message, hint=advice, **facts)
+    code = "source"
 
 
 class ConnectionFault(SourceError):
