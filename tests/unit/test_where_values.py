@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shapes.where.canonical import canonical, canonical_text, constant_key, element_keys
@@ -44,6 +44,8 @@ def test_floats_are_written_so_that_they_come_back(value: float) -> None:
 
 
 @given(st.floats(width=32))
+@example(3.4028234663852886e38)  # the greatest: its neighbour is infinite
+@example(-3.4028234663852886e38)
 def test_singles_are_written_so_that_they_come_back(value: float) -> None:
     assert numbers.read_float4(numbers.write_float(value, "float4")) == value or value != value  # noqa: PLR0124 - NaN
 

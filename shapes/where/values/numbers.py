@@ -108,7 +108,8 @@ def read_float4(text: str) -> float:
     single = _to_single(near, text)
     if near != 0 and float(single) != near:
         exact = Fraction(stripped)
-        neighbours = [np.nextafter(single, np.float32(end)) for end in (-np.inf, np.inf)]
+        with np.errstate(over="ignore", under="ignore"):  # the greatest single has infinity for a neighbour
+            neighbours = [np.nextafter(single, np.float32(end)) for end in (-np.inf, np.inf)]
         candidates = [number for number in (single, *neighbours) if np.isfinite(number)]
         single = min(candidates, key=lambda number: (abs(Fraction(float(number)) - exact), number.view("u4") & 1))
     if single == 0 and re.search("[1-9]", re.split("[eE]", stripped)[0]):
