@@ -94,8 +94,9 @@ class Loop:
         return found
 
     def confirmed(self) -> int:
-        """What the server may forget."""
-        return int(parse_lsn(self.database.slots()["shapelog"]["confirmed_flush_lsn"]))
+        """What the server may forget; 0 while it has no slot of ours yet."""
+        slot = self.database.slots().get("shapelog")
+        return 0 if slot is None else int(parse_lsn(slot["confirmed_flush_lsn"]))
 
     async def caught_up(self, seconds: float = 20.0) -> int:
         """Wait until all that is committed now is durable and confirmed; where that was."""

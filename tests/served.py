@@ -107,10 +107,12 @@ class Served:
     def caught_up(self) -> None:
         """Wait until what is committed now is confirmed."""
         end = parse_lsn(self.database.value("SELECT pg_current_wal_lsn()::text"))
-        until(
-            lambda: parse_lsn(self.database.slots()["shapelog"]["confirmed_flush_lsn"]) >= end,
-            f"the slot to be confirmed; {self.lines[-5:]}",
-        )
+
+        def is_confirmed() -> bool:
+            slot = self.database.slots().get("shapelog")
+            return slot is not None and parse_lsn(slot["confirmed_flush_lsn"]) >= end
+
+        until(is_confirmed, f"the slot to be confirmed; {self.lines[-5:]}")
 
     def active(self) -> None:
         """Wait until readers can be served."""
