@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-import resource
 import sys
 import time
 from pathlib import Path
 
 from cdc.app import AppSettings, running
+from tests.bench.process_memory import peak_bytes
 from tests.waiting import eventually
 
 
@@ -22,8 +22,7 @@ async def capture(conninfo: str, data: Path, warm: int, end: int) -> dict[str, f
             began, cpu_began = time.perf_counter(), time.process_time()
         await eventually(lambda: app.house.lineage.g[0] >= end, "the backlog to be confirmed", 3600)
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": seconds, "cpu": cpu, "peak": peak, "start": start}
+    return {"seconds": seconds, "cpu": cpu, "peak": peak_bytes(), "start": start}
 
 
 def main() -> None:

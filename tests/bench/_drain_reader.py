@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import resource
 import sys
 import time
 
@@ -14,6 +13,7 @@ from cdc.source.fragments import Fragment, KeepAlive
 from cdc.source.lsn import format_lsn
 from cdc.source.pgoutput import Decoder
 from cdc.source.relations import Relations
+from tests.bench.process_memory import peak_bytes
 
 
 async def drain(conninfo: str, command: str, end: int, framing: Framing) -> dict[str, float]:
@@ -36,11 +36,10 @@ async def drain(conninfo: str, command: str, end: int, framing: Framing) -> dict
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
     stream.close()
     await connection.close()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "seconds": seconds,
         "cpu": cpu,
-        "peak": peak,
+        "peak": peak_bytes(),
         "changes": changes,
         "transactions": transactions,
         "batches": batches,

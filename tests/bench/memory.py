@@ -5,7 +5,6 @@ the write buffer and what a flush needs besides: the peak of the resident set, l
 """
 
 import multiprocessing
-import re
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from storage.limits import BUFFER_BYTES_MAX, MIB
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.bench.measuring import MB, options_parser, progress, scaled, scratch
+from tests.bench.process_memory import held_bytes, peak_bytes
 from tests.bench.pump import Pump
 from tests.bench.rows import Row, bounded
 from tests.bench.workload import TRANSACTION_ROWS, fragments, make_logs, open_store
@@ -109,7 +109,7 @@ def measure(case: Case) -> Outcome:
         store = open_store(disk, clocks, case.logs_count, options)
         source = fragments(case.rows_count, case.batch_rows, case.logs_count)
         first = next(source)  # with it the pool of values is made, which is ours and not the store's
-        before = _status_bytes("VmRSS")
+        before = held_bytes()
         with Pump(store, overlapped=not case.tick_batches) as pump:
             for number, fragment in enumerate(chain([first], source), 1):
                 if case.tick_batches and number % case.tick_batches == 0:
@@ -118,10 +118,4 @@ def measure(case: Case) -> Outcome:
                 pump.put(fragment)
                 longest = max(longest, time.perf_counter() - start)
             pump.finish()
-        return Outcome(_status_bytes("VmHWM") - before, longest)
-
-
-def _status_bytes(name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text("ascii"), re.MULTILINE)
-    assert found is not None, f"the system does not tell {name}"
-    return int(found[1]) * 1024
+        return Outcome(peak_bytes() - before, longest)

@@ -4,7 +4,6 @@ Psql's clock runs over its whole process, ours from before the connection to the
 """
 
 import asyncio
-import resource
 import subprocess
 import tempfile
 import time
@@ -19,7 +18,8 @@ from storage.disk import LocalDisk
 from storage.limits import CHUNK_WIRE_BYTES
 from storage.log_facts import LogFacts
 from storage.store import Store
-from tests.bench.measuring import options_parser, progress, scaled, scratch
+from tests.bench.measuring import MB, options_parser, progress, scaled, scratch
+from tests.bench.process_memory import peak_bytes
 from tests.bench.rows import Row, compared
 from tests.postgres import Server
 
@@ -94,5 +94,4 @@ def run(arguments: list[str]) -> list[Row]:
             found = [measure(server, options.folder, name, rows, options.rounds) for name in TABLES]
         finally:
             server.stop("immediate")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return [*found, Row("memory at most, whole process", peak, "MB")]
+    return [*found, Row("memory at most, whole process", peak_bytes() / MB, "MB")]
