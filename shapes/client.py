@@ -14,7 +14,7 @@ Invariants:
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
 import httpx
@@ -141,6 +141,11 @@ class Shape:
         async for batch in self._batches_async:
             if self._take(batch):
                 return
+
+    def close(self) -> None:
+        """Let go of the connection of `catch_up`."""
+        if isinstance(self._batches, Generator):
+            self._batches.close()
 
     async def aclose(self) -> None:
         """Let go of the connection of `catch_up_async`."""

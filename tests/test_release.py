@@ -15,7 +15,7 @@ from tests.tree import PACKAGES, ROOT, git_files
 SECONDS = 400
 """For an install from nothing: a hundred megabytes, on a slow line and a busy machine."""
 
-NEEDS_MORE = ("storage.lake", "cdc.demo", "shapes.testing")
+NEEDS_MORE = ("storage.lake", "cdc.demo", "cdc.testing.fixtures")
 """Modules that want an extra, or the developers' tools; all others must load with what an install brings."""
 
 LOADS_EVERYTHING = f"""

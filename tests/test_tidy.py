@@ -19,7 +19,7 @@ FUNCTION_LINES_MAX = 70  # one screen
 TEST_FUNCTION_LINES_MAX = 100  # a scenario may take longer to tell
 
 PRINTERS = ("cdc/cli.py", "cdc/commands/", "cdc/demo.py", "tests/bench/")
-ENTRY_POINTS = {"cdc.cli"}  # started by name, see [project.scripts]
+ENTRY_POINTS = {"cdc.cli", "cdc.testing.fixtures"}  # by name: [project.scripts], and pytest's `pytest_plugins`
 
 Fault = tuple[int, str]
 Rule = Callable[[Source], Iterator[Fault]]

@@ -13,9 +13,9 @@ from typing import Final
 import orjson
 
 from cdc.demo.fold import Mismatch, Rows
-from cdc.demo.processes import Child, environment
-from cdc.demo.server import SHAPELOG
 from cdc.demo.shapes import DemoShape
+from cdc.embedded.processes import Child, environment
+from cdc.embedded.server import SHAPELOG
 from storage.layout import PROGRESS
 
 EVERY_SECONDS: Final = 2.0

@@ -16,9 +16,9 @@ from cdc.demo.fold import Fold, Mismatch, Rows, compare
 from cdc.demo.lake import Lake
 from cdc.demo.outcome import Compared
 from cdc.demo.reader import read_once
-from cdc.demo.server import Server
 from cdc.demo.shapes import DemoShape
 from cdc.demo.tally import Tally
+from cdc.embedded.server import Server
 from cdc.source.lsn import parse_lsn
 
 CATCH_UP_SECONDS_MAX: Final = 60.0

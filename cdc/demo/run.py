@@ -9,21 +9,23 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, LiteralString
 
 from cdc.demo.board import Board, State
 from cdc.demo.fold import Fold
 from cdc.demo.lake import Lake
 from cdc.demo.outcome import Proven
-from cdc.demo.postgres import postgres
 from cdc.demo.proof import confirmed, prove, truth
 from cdc.demo.reader import follow
-from cdc.demo.server import Server
 from cdc.demo.shapes import OPEN_ORDERS, SHAPES, TABLE_SHAPES
 from cdc.demo.shop import Shop
 from cdc.demo.tally import Tally
 from cdc.demo.writer import Writer
+from cdc.embedded.postgres import postgres
+from cdc.embedded.server import Server
 from cdc.source.lsn import format_lsn
+
+DATABASE: Final[LiteralString] = "shop"
 
 SHOW_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 0.5
@@ -53,7 +55,7 @@ class Demo:
     async def run(self) -> Proven:
         """Go through all of it."""
         self._tell("starting a Postgres for the shop")
-        async with postgres() as url, _closing(Server(url, self._folder / "data")) as server:
+        async with postgres(DATABASE) as url, _closing(Server(url, self._folder / "data")) as server:
             writer = Writer(url, Shop(self._chance))
             await writer.open_shop()
             async with asyncio.TaskGroup() as tasks, self._alongside(tasks):
@@ -73,7 +75,7 @@ class Demo:
         await server.start()
         await server.active()
         self._board.state, self._board.console_url = State.SERVING, server.console_url
-        await asyncio.gather(*(server.add(shape) for shape in TABLE_SHAPES))
+        await asyncio.gather(*(server.add(**shape.asked) for shape in TABLE_SHAPES))
         self._tell(f"a shape for each of {len(TABLE_SHAPES)} tables; the console is at {server.console_url}")
         for shape in TABLE_SHAPES:
             self._also(follow(server.url, shape, self._folds[shape.name]))
@@ -83,7 +85,7 @@ class Demo:
         work = self._also(writer.work())
         now = time.monotonic()
         self._board.ready_at, ends_at = now, now + self._board.seconds
-        await server.add(OPEN_ORDERS)
+        await server.add(**OPEN_ORDERS.asked)
         self._tell(f"one more shape while the shop works: {OPEN_ORDERS.table} where {OPEN_ORDERS.where}")
         self._also(follow(server.url, OPEN_ORDERS, self._folds[OPEN_ORDERS.name]))
         while (life := self._life()) < ends_at - time.monotonic():

@@ -1,14 +1,14 @@
 """The shapes that the demo follows: each table, and a part of one."""
 
 from dataclasses import dataclass
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
 from cdc.demo.tables import KEYS, TABLES
 
 
 @dataclass(frozen=True, slots=True)
 class DemoShape:
-    """A shape, as it is asked for."""
+    """A shape of the shop."""
 
     name: str
     table: LiteralString
@@ -18,6 +18,11 @@ class DemoShape:
     def key(self) -> tuple[str, ...]:
         """The columns of its key."""
         return KEYS[self.table]
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """How a server is asked for it."""
+        return {"name": self.name, "table": self.table, "where": self.where}
 
 
 TABLE_SHAPES: Final = tuple(DemoShape(table, table) for table in TABLES)

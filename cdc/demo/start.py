@@ -19,12 +19,12 @@ from cdc.demo.board import Board
 from cdc.demo.fold import Mismatch
 from cdc.demo.lake import why_not
 from cdc.demo.outcome import Proven, facts_of, problem_facts, summary
-from cdc.demo.processes import ProcessEnded
 from cdc.demo.proof import TooSlow
 from cdc.demo.run import Demo
 from cdc.demo.screen import LineScreen, LiveScreen, NoScreen, Screen
-from cdc.demo.server import NotAdded
 from cdc.demo.writer import RowsDiffer
+from cdc.embedded.processes import ProcessEnded
+from cdc.embedded.server import NotAdded
 from cdc.mistake import Mistake
 from shapes.errors import ShapeError
 from storage.errors import StorageError

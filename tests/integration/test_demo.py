@@ -14,7 +14,7 @@ import orjson
 import psycopg
 import pytest
 
-from cdc.demo.postgres import EVERYBODYS
+from cdc.embedded.postgres import EVERYBODYS
 from cdc.demo.shapes import SHAPES
 from tests.waiting import until
 
@@ -76,7 +76,7 @@ def is_running(pid: int) -> bool:
 
 
 def folders_of_postgres() -> set[Path]:
-    return set(Path(EVERYBODYS).glob("shapelog-demo-postgres-*"))
+    return set(Path(EVERYBODYS).glob("shapelog-postgres-*"))
 
 
 def test_the_demo_proves_what_it_promises(tmp_path: Path) -> None:

