@@ -55,7 +55,7 @@ async def postgres(database: LiteralString) -> AsyncIterator[str]:
     """A running server with an empty database of this name; its URL."""
     user = server_user()
     with tempfile.TemporaryDirectory(
-        prefix="shapelog-postgres-", dir=EVERYBODYS if user else None, ignore_cleanup_errors=True
+        prefix=f"shapelog-postgres-{os.getpid()}-", dir=EVERYBODYS if user else None, ignore_cleanup_errors=True
     ) as name:
         folder = Path(name)
         programs = _within_reach(_programs(), folder, user)

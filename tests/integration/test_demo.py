@@ -14,8 +14,8 @@ import orjson
 import psycopg
 import pytest
 
-from cdc.embedded.postgres import EVERYBODYS
 from cdc.demo.shapes import SHAPES
+from cdc.embedded.postgres import EVERYBODYS
 from tests.waiting import until
 
 SHAPELOG = (sys.executable, "-P", "-m", "cdc.cli")
@@ -44,10 +44,12 @@ def started(temporary: Path, *arguments: str) -> Iterator["subprocess.Popen[str]
 def said(demo: "subprocess.Popen[str]", words: str) -> str:
     """The line that has these words, waited for."""
     assert demo.stdout is not None
+    lines: list[str] = []
     for line in demo.stdout:
         if words in line:
             return line
-    pytest.fail(f"the demo ended without saying {words!r}")
+        lines.append(line)
+    pytest.fail(f"the demo ended without saying {words!r}: {''.join(lines)}{demo.communicate()[1]}")
 
 
 def family(pid: int) -> set[int]:
@@ -75,8 +77,8 @@ def is_running(pid: int) -> bool:
     return state not in {"Z", "X"}
 
 
-def folders_of_postgres() -> set[Path]:
-    return set(Path(EVERYBODYS).glob("shapelog-postgres-*"))
+def folders_of_postgres(demo: "subprocess.Popen[str]") -> list[Path]:
+    return list(Path(EVERYBODYS).glob(f"shapelog-postgres-{demo.pid}-*"))
 
 
 def test_the_demo_proves_what_it_promises(tmp_path: Path) -> None:
@@ -114,7 +116,6 @@ def test_the_lake_has_the_same_rows_and_what_is_kept_can_be_looked_at(tmp_path: 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
-    before = folders_of_postgres()
     with started(tmp_path, "--for", "60", "--no-lake") as demo:
         url = said(demo, "the console is at").split()[-1]
         assert httpx.get(url, follow_redirects=True).status_code == 200
@@ -127,17 +128,16 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) 
     assert out.splitlines()[-1] == "stopped"
     assert [pid for pid in children if is_running(pid)] == []
     assert list(tmp_path.iterdir()) == []
-    assert folders_of_postgres() <= before
+    assert folders_of_postgres(demo) == []
 
 
 def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
-    before = folders_of_postgres()
     with started(tmp_path, "--for", "60", "--no-lake") as demo:
         said(demo, OPEN)
         children = family(demo.pid)
         demo.kill()
         until(lambda: not any(map(is_running, children)), "the demo's processes to end")
-    for folder in folders_of_postgres() - before:
+    for folder in folders_of_postgres(demo):
         shutil.rmtree(folder)
 
 
