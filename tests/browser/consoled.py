@@ -53,7 +53,7 @@ class Consoled:
 
 @asynccontextmanager
 async def consoled(
-    database: Database, folder: Path, secret: str | None = None, **settings: Any
+    database: Database, folder: Path, secret: str | None = None, lake: Path | None = None, **settings: Any
 ) -> AsyncIterator[Consoled]:
     """As `cdc.serve` puts it together."""
     listener = listen("127.0.0.1", 0)
@@ -63,7 +63,7 @@ async def consoled(
             watch = SlotWatch(app.settings.database_url, app.settings.slot, "test")
             sampler = Sampler(app, watch)
             shapes = ShapeApp(ShapeService(app.house, app.nursery))
-            answering = application(app, watch, secret, ConsoleApi(app.settings, recorder, sampler), shapes)
+            answering = application(app, watch, secret, ConsoleApi(app.settings, recorder, sampler, lake), shapes)
             url = url_of(listener)
             async with (
                 watch.running(),

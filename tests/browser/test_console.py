@@ -13,6 +13,8 @@ import psycopg
 from playwright.async_api import Page, expect
 
 from storage.errors import SharedDiskFault
+from storage.lake.materialize import Order, materialize
+from storage.lake.spark import run_here
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.browser.chromium import PHONE, browsing
@@ -21,7 +23,7 @@ from tests.postgres import Database, Server, new_database
 from tests.waiting import eventually
 
 SECRET = "s3crët"  # noqa: S105 - of these tests only
-VIEWS = ("overview", "shapes", "slot", "events", "doctor")
+VIEWS = ("overview", "shapes", "slot", "lake", "events", "doctor")
 LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0, flush_log_rows=10))
 """Nothing is flushed for its age: whoever has a few rows holds G, and is freed by more of them."""
 
@@ -75,6 +77,34 @@ async def test_a_birth_that_waits_is_shown_until_it_is_done(newest_database: Dat
         await expect(births).to_have_count(0)
         await expect(tab.page.locator(".axis .name")).to_have_text(["the slot", "late"])
         assert tab.complaints == []
+
+
+async def test_the_lake_has_its_tables_as_they_grow(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(*SHOP)
+    lake = tmp_path / "lake"
+    async with consoled(newest_database, tmp_path / "data", lake=lake) as console, browsing(PHONE) as tab:
+        await console.loop.add("customers", "customers")
+        await tab.page.goto(f"{console.console}#/lake")
+        await expect(tab.page.locator(".empty")).to_contain_text(f"There is no version in {lake} yet")
+        await console.loop.caught_up()
+        await asyncio.to_thread(materialize, Order(tmp_path / "data", lake), run_here, lambda _: None)
+        row = tab.page.locator("tbody tr").first
+        await expect(row).to_contain_text("customers")
+        await expect(row.locator("td").nth(1)).to_have_text("300")
+
+        newest_database.execute("DELETE FROM customers WHERE id > 100")
+        await console.loop.caught_up()
+        await asyncio.to_thread(materialize, Order(tmp_path / "data", lake), run_here, lambda _: None)
+        await expect(row.locator("td").nth(1)).to_have_text("100")
+        await expect(tab.page.locator("h2").nth(1)).to_have_text("Versions")
+        assert await overflow(tab.page) <= 0
+        assert tab.complaints == []
+
+
+async def test_without_a_lake_its_view_says_how_to_have_one(newest_database: Database, tmp_path: Path) -> None:
+    async with consoled(newest_database, tmp_path) as console, browsing() as tab:
+        await tab.page.goto(f"{console.console}#/lake")
+        await expect(tab.page.locator(".empty")).to_contain_text("shapelog serve --lake DIR")
 
 
 async def test_by_keyboard_from_the_search_to_a_live_tail(newest_database: Database, tmp_path: Path) -> None:

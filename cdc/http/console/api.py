@@ -2,12 +2,14 @@
 
     GET /v1/admin/events     the last events of the program's log, the newest first; at most `limit`
     GET /v1/admin/samples    the curves of the last half hour, above the time `after`
+    GET /v1/admin/lake       the newest versions of the lake, and the tables of the newest one
     GET /v1/admin/doctor     the doctor's findings; the same ones again for DOCTOR_KEPT_SECONDS
 
 Invariant: however many consoles ask, the server is examined by one at a time, and not more often than that.
 """
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,20 +19,23 @@ from starlette.routing import Route
 
 from cdc.app import AppSettings
 from cdc.doctor import as_json_text, examine
+from cdc.http.console.lake_desk import LakeDesk
 from cdc.http.console.recording import Recorder
 from cdc.http.console.sampler import Sampler
 from cdc.http.refusals import refusal
 from cdc.limits import DOCTOR_KEPT_SECONDS, DOCTOR_SECONDS_MAX, EVENTS_SHOWN_MAX
 from cdc.source.errors import SourceError, Unreachable
+from storage.errors import StorageError
 
 
 class ConsoleApi:
     """Answers the console."""
 
-    def __init__(self, settings: AppSettings, recorder: Recorder, sampler: Sampler) -> None:
+    def __init__(self, settings: AppSettings, recorder: Recorder, sampler: Sampler, lake: Path | None = None) -> None:
         self._settings = settings
         self._recorder = recorder
         self._sampler = sampler
+        self._lake = LakeDesk(lake)
         self._turn = asyncio.Lock()
         self._found: tuple[float, bytes] | None = None
 
@@ -39,6 +44,7 @@ class ConsoleApi:
         return [
             Route("/v1/admin/events", self._events),
             Route("/v1/admin/samples", self._samples),
+            Route("/v1/admin/lake", self._told_of_lake),
             Route("/v1/admin/doctor", self._doctor),
         ]
 
@@ -49,6 +55,12 @@ class ConsoleApi:
     async def _samples(self, request: Request) -> Response:
         columns: dict[str, Any] = self._sampler.samples.columns(_number(request, "after", 0))
         return _json(orjson.dumps(columns))
+
+    async def _told_of_lake(self, _: Request) -> Response:
+        try:
+            return _json(orjson.dumps(await self._lake.facts()))
+        except StorageError as error:
+            return refusal(error)
 
     async def _doctor(self, _: Request) -> Response:
         loop = asyncio.get_running_loop()

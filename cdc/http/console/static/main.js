@@ -6,6 +6,7 @@ import { clock } from "./format.js";
 import { examine, known, listeners, refresh } from "./state.js";
 import { doctorView } from "./doctor.js";
 import { eventsView } from "./events.js";
+import { lakeView } from "./lake.js";
 import { overviewView } from "./overview.js";
 import { shapeView } from "./shape.js";
 import { shapesView } from "./shapes.js";
@@ -16,6 +17,7 @@ const VIEWS = [
   ["overview", "Overview", overviewView],
   ["shapes", "Shapes", shapesView],
   ["slot", "Slot", slotView],
+  ["lake", "Lake", lakeView],
   ["events", "Events", eventsView],
   ["doctor", "Doctor", doctorView],
 ];
@@ -54,6 +56,7 @@ function draw() {
       at("main").focus({ preventScroll: true });
     }
     shown = subject;
+    if (name === "lake") refresh();
     if (name === "doctor" && known.doctor.findings === null) examine();
   }
   show(at("main"), known.status === null ? waiting() : h("div", { "data-key": subject, class: "view" }, view(about)));

@@ -23,6 +23,7 @@ export const known = {
   curves: Object.fromEntries(CURVES.map((name) => [name, []])),
   answeredAt: null, // milliseconds
   trouble: null, // why the last round failed
+  lake: null, // of /v1/admin/lake, while it is looked at
   doctor: { findings: null, fit: null, error: null, at: null, isAsking: false },
 };
 
@@ -40,13 +41,15 @@ export async function refresh() {
   const began = performance.now();
   try {
     const after = known.curves.at.at(-1) ?? 0;
-    const [status, curves, events] = await Promise.all([
+    const [status, curves, events, lake] = await Promise.all([
       askJson("status"),
       askJson(`samples?after=${after}`),
       askJson(`events?limit=${EVENTS_MAX}`),
+      location.hash.startsWith("#/lake") ? askJson("lake") : known.lake,
     ]);
     known.status = status;
     known.events = events.events;
+    known.lake = lake;
     known.answeredAt = Date.now();
     known.trouble = null;
     append(curves);
