@@ -162,10 +162,11 @@ class _LibpqCopy:
             result = self._pgconn.get_result()
             if result is None or result.status != pq.ExecStatus.COPY_OUT:
                 self._ended = _outcome(result)
+        get, add = self._pgconn.get_copy_data, self._rows.append  # the one loop over each row
         while self._size < BATCH_BYTES and self._ended is None:
-            size, row = self._pgconn.get_copy_data(1)
+            size, row = get(1)
             if size > 0:
-                self._rows.append(row)
+                add(row)
                 self._size += size
             elif size == 0:
                 break

@@ -11,6 +11,7 @@ Invariants:
     what is found does not depend on where the bytes were split between reads
 """
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -25,6 +26,7 @@ from cdc.source.tuples import NULL, TEXT, Cells, to_struct
 from cdc.source.walsender import CopyBatch
 
 _COPY_DATA, _TAB, _NEWLINE, _BACKSLASH, _N = np.frombuffer(b"d\t\n\\N", np.uint8)
+_HAS_BACKSLASH: Final = re.compile(rb"\\").search
 _NULL_BYTES: Final = 2
 _PIECE_BYTES: Final = 64 * 1024
 
@@ -36,18 +38,25 @@ _ESCAPED: Final = np.arange(256, dtype=np.uint8)
 for _letter, _meant in zip(b"bfnrtv", b"\b\f\n\r\t\v", strict=True):
     _ESCAPED[_letter] = _meant
 
+_MEANT: Final = bytes([_BACKSLASH, *range(1, 256)])
+"""No text has a zero, so it stands for a backslash that stays, until the others are gone."""
+
 
 def find_rows(buffer: Bytes, filled: int, message_bytes_max: int) -> Found:
     """Frame `buffer[:filled]`, where a message starts at 0.
 
-    The length in a head begins with a zero, which no text holds. What looks like a head is one exactly if the message
-    before it ends there; from the first that is not, messages are walked.
+    A row ends with a newline, and has no other; behind it comes the next head, whose length begins with a zero, which
+    no text holds. What looks like a head is one exactly if the message before it ends there; from the first that is
+    not, messages are walked.
     """
     window = buffer[:filled]
     if filled < HEAD_BYTES:
         return find_messages(buffer, 0, filled, message_bytes_max, filled + 1)
-    heads = _places(window[: 1 - HEAD_BYTES], lambda piece: piece == _COPY_DATA)
-    heads = heads[window[heads + 1] == 0]
+    newlines = _places(window[:-HEAD_BYTES], lambda piece: piece == _NEWLINE)
+    heads = np.empty(len(newlines) + 1, np.int64)
+    heads[0] = 0
+    np.add(newlines, 1, out=heads[1:])
+    heads = heads[(window[heads] == _COPY_DATA) & (window[heads + 1] == 0)]
     if not len(heads) or heads[0] != 0:
         return find_messages(buffer, 0, filled, message_bytes_max, filled + 1)
     ends = heads + 1 + every_uint32(window)[heads + 1].astype(np.int64)
@@ -78,23 +87,21 @@ def parse_rows(batch: CopyBatch, values: pa.StructType, head_bytes: int) -> pa.S
         buffer[starts - back] = 0
     first, stop = int(starts[0]), int(ends[-1])
     region = buffer[first:stop]
-    separators = _places(region, lambda piece: piece - _TAB <= _NEWLINE - _TAB)  # both at once: they are neighbours
-    if len(separators) != len(batch) * columns:
-        raise ProtocolError("COPY sent another number of values than asked for", rows=len(batch), columns=columns)
     bounds: Bounds = np.empty((len(batch), columns, 2), np.int32)
-    bounds[:, :, 1] = separators.reshape(len(batch), columns)
+    if not _put_separators(region, bounds.reshape(-1)[1::2]):
+        raise ProtocolError("COPY sent another number of values than asked for", rows=len(batch), columns=columns)
     bounds[:, 0, 0] = starts - first
     bounds[:, 1:, 0] = bounds[:, :-1, 1] + 1
     if (bounds[:, -1, 1] + 1 != ends - first).any():
         raise ProtocolError("a row of COPY does not end where its message does")
-    slashes = _places(region, lambda piece: piece == _BACKSLASH)
     tags = np.full((len(batch), columns), TEXT, np.uint8)
-    if len(slashes):
+    if _HAS_BACKSLASH(region.data):
         nulls = _nulls(region, bounds)
-        tags[nulls] = NULL
-        bounds[nulls, 1] = bounds[nulls, 0]
-        if len(slashes) > np.count_nonzero(nulls):
-            region, bounds = _unescaped(region, bounds, slashes)
+        if np.count_nonzero(region == _BACKSLASH) > len(nulls):
+            region = _unescape(region, bounds)
+        tags.reshape(-1)[nulls] = NULL
+        cells = bounds.reshape(-1, 2)
+        cells[nulls, 1] = cells[nulls, 0]
     return to_struct(region, Cells(bounds, tags), values)
 
 
@@ -104,30 +111,38 @@ def _places(data: Bytes, is_wanted: Callable[[Bytes], Flags]) -> Integers:
     return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
 
 
-def _nulls(region: Bytes, bounds: Bounds) -> Flags:
+def _put_separators(region: Bytes, out: npt.NDArray[np.int32]) -> bool:
+    """Where tabs and newlines are, straight to where they are wanted; False if there are more or fewer."""
+    count = 0
+    for at in range(0, len(region), _PIECE_BYTES):
+        found = np.flatnonzero(region[at : at + _PIECE_BYTES] - _TAB <= _NEWLINE - _TAB)  # both: they are neighbours
+        stop = count + len(found)
+        if stop > len(out):
+            return False
+        np.add(found, at, out=out[count:stop], casting="unsafe")
+        count = stop
+    return count == len(out)
+
+
+def _nulls(region: Bytes, bounds: Bounds) -> Integers:
     r"""Which cells are \N. A text of these two characters has its backslash doubled."""
-    nulls = np.zeros(bounds.shape[:2], np.bool_)
-    rows, columns = np.nonzero(bounds[:, :, 1] - bounds[:, :, 0] == _NULL_BYTES)
-    at = bounds[rows, columns, 0]
-    nulls[rows, columns] = (region[at] == _BACKSLASH) & (region[at + 1] == _N)
+    flat = bounds.reshape(-1, 2)
+    cells = np.flatnonzero(flat[:, 1] - flat[:, 0] == _NULL_BYTES)
+    at = flat[cells, 0]
+    nulls: Integers = cells[(region[at] == _BACKSLASH) & (region[at + 1] == _N)]
     return nulls
 
 
-def _unescaped(region: Bytes, bounds: Bounds, slashes: Integers) -> tuple[Bytes, Bounds]:
-    """The bytes as they are meant, and where the cells are in them."""
-    # In a run of backslashes every other one, from the first on, says that the byte behind it is meant otherwise.
-    is_first = np.ones(len(slashes), np.bool_)
-    np.not_equal(slashes[1:] - slashes[:-1], 1, out=is_first[1:])
-    if is_first.all():
-        escapes = slashes
-    else:
-        order = np.arange(len(slashes))
-        in_run = order - np.maximum.accumulate(np.where(is_first, order, 0))
-        escapes = slashes[in_run % 2 == 0]
-    data = region.copy()
-    data[escapes + 1] = _ESCAPED[region[escapes + 1]]
-    kept = np.ones(len(region), np.bool_)
-    kept[escapes] = False
-    places = np.zeros(len(region) + 1, np.int32)
-    np.cumsum(kept, out=places[1:])
-    return data[kept], places[bounds]
+def _unescape(region: Bytes, bounds: Bounds) -> Bytes:
+    """The bytes as they are meant; the bounds are moved with their cells."""
+    # From left to right, so a backslash that is meant is told from one that says how the next byte is meant.
+    text = bytearray(region).replace(b"\\\\", b"\\\0")
+    data = np.frombuffer(text, np.uint8)
+    escapes = _places(data, lambda piece: piece == _BACKSLASH)
+    letters = escapes + 1
+    data[letters] = _ESCAPED[data[letters]]
+    ends = bounds.reshape(-1)[1::2]
+    gone = np.searchsorted(escapes.astype(np.int32), ends).astype(np.int32)
+    ends -= gone
+    bounds.reshape(-1)[2::2] -= gone[:-1]  # between a cell and the next there is no backslash
+    return np.frombuffer(text.translate(_MEANT, b"\\"), np.uint8)

@@ -10,9 +10,9 @@ Invariants:
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +26,11 @@ from shapes.snapshot_transaction import SnapshotTransaction, copy_fault
 from shapes.threads import in_thread
 from storage.bases import Base, BaseWriter
 from storage.clocks import Clocks
+from storage.columns import spans
 from storage.errors import SharedDiskFault
-from storage.fold import chunks_by_wire
 from storage.limits import FAULT_RETRY_SECONDS
 from storage.offset import SNAPSHOT_END
-from storage.rows import NEW, Kind, row_schema, wire_sizes
-
-Result = TypeVar("Result")
+from storage.rows import NEW, Integers, Kind, row_schema, wire_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,11 @@ Progress = Callable[[CopyProgress], None]
 
 
 class Chunks:
-    """Rows gathered until they fill chunks of a base. Pure."""
+    """Rows cut into chunks of a base. Pure.
+
+    What comes in one piece is cut into equal parts of at most the chunk's size, and what is less than half of it waits:
+    no row is copied for the sake of a round number.
+    """
 
     def __init__(self, columns: tuple[str, ...], chunk_bytes: int) -> None:
         self.schema = row_schema(columns, absent=False)
@@ -57,7 +59,8 @@ class Chunks:
         self.wire_bytes = 0
         self._size = min(chunk_bytes, SNAPSHOT_PENDING_BYTES_MAX)
         self._number = 0
-        self._pending: list[pa.RecordBatch] = []
+        self._pending: list[pa.StructArray] = []
+        self._pending_sizes: list[Integers] = []
         self._pending_bytes = 0
 
     @property
@@ -67,25 +70,27 @@ class Chunks:
 
     def add(self, values: pa.StructArray) -> Iterator[pa.RecordBatch]:
         """Take rows; the chunks that are full now."""
-        batch = self._batch(values, 0)
-        size = int(wire_sizes(batch).sum())
+        sizes = wire_sizes(self._batch(values, 0))
+        size = int(sizes.sum())
         self.rows += len(values)
         self.wire_bytes += size
-        self._pending.append(batch)
+        self._pending.append(values)
+        self._pending_sizes.append(sizes)
         self._pending_bytes += size
-        if self._pending_bytes >= self._size:
-            *full, last = chunks_by_wire(self._pending, self._size)
-            self._pending, self._pending_bytes = [last], int(wire_sizes(last).sum())
-            yield from map(self._numbered, full)
+        if 2 * self._pending_bytes >= self._size:
+            yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """The last chunks."""
-        yield from map(self._numbered, chunks_by_wire(self._pending, self._size))
-        self._pending, self._pending_bytes = [], 0
-
-    def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        number, self._number = self._number, self._number + 1
-        return self._batch(batch.column(NEW), number)
+        """All that waits, as chunks."""
+        if not self._pending_bytes:
+            return
+        values = self._pending[0] if len(self._pending) == 1 else pa.concat_arrays(self._pending)
+        sizes, parts = np.concatenate(self._pending_sizes), -(-self._pending_bytes // self._size)
+        part_bytes = -(-self._pending_bytes // parts)
+        self._pending, self._pending_sizes, self._pending_bytes = [], [], 0
+        for start, stop in spans(sizes, part_bytes):
+            number, self._number = self._number, self._number + 1
+            yield self._batch(values.slice(start, stop - start), number)
 
     def _batch(self, values: pa.StructArray, number: int) -> pa.RecordBatch:
         count = len(values)
@@ -111,37 +116,57 @@ async def copy_snapshot(
     """
     selection = transaction.selection
     chunks = Chunks(selection.columns, chunk_bytes)
+    sink = _Sink(writer, clocks)
     if selection.has_rows:
         try:
             async with await CopyOut.start(transaction.connection, selection.statement) as copy:
                 while (batch := await copy.batch()) is not None:
-                    for chunk in await in_thread(_full_chunks, chunks, batch, copy.head_bytes):
-                        await _write(writer, chunk, clocks)
+                    await in_thread(_take, chunks, batch, copy.head_bytes, sink)
+                    await sink.emptied()
                     progress(_how_far(transaction, chunks))
         except StreamEnded as ended:
             raise copy_fault(selection, ended.sqlstate, ended.message) from None
-        for chunk in chunks.rest():
-            await _write(writer, chunk, clocks)
+        sink.waiting.extend(chunks.rest())
+        await in_thread(sink.write)
+        await sink.emptied()
     progress(_how_far(transaction, chunks))
     return await in_thread(_finish, writer, clocks)
 
 
-def _full_chunks(chunks: Chunks, batch: CopyBatch, head_bytes: int) -> list[pa.RecordBatch]:
-    return list(chunks.add(parse_rows(batch, chunks.values, head_bytes)))
+class _Sink:
+    """Chunks on their way into the base."""
 
+    def __init__(self, writer: BaseWriter, clocks: Clocks) -> None:
+        self.waiting: deque[pa.RecordBatch] = deque()
+        self._writer = writer
+        self._clocks = clocks
+        self._fault: SharedDiskFault | None = None
 
-async def _write(writer: BaseWriter, chunk: pa.RecordBatch, clocks: Clocks) -> None:
-    """Write a chunk; a disk that takes nothing is given some time (A9)."""
-    end = clocks.monotonic() + SNAPSHOT_DISK_SECONDS_MAX
-    while True:
-        try:
-            await in_thread(lambda: writer.chunk(chunk, written_at=clocks.wall()))
-        except SharedDiskFault:
-            if clocks.monotonic() > end:
-                raise
+    def write(self) -> None:
+        """Write what waits, up to a fault of the shared disk."""
+        self._fault = None
+        while self.waiting:
+            try:
+                self._writer.chunk(self.waiting[0], written_at=self._clocks.wall())
+            except SharedDiskFault as fault:
+                self._fault = fault
+                return
+            self.waiting.popleft()
+
+    async def emptied(self) -> None:
+        """Nothing waits any more; a disk that takes nothing is given some time (A9)."""
+        end = self._clocks.monotonic() + SNAPSHOT_DISK_SECONDS_MAX
+        while self._fault is not None:
+            if self._clocks.monotonic() > end:
+                raise self._fault
             await asyncio.sleep(FAULT_RETRY_SECONDS)
-        else:
-            return
+            await in_thread(self.write)
+
+
+def _take(chunks: Chunks, batch: CopyBatch, head_bytes: int, sink: _Sink) -> None:
+    """Decode and write at one go: to hand over to another thread costs as much as to write a chunk."""
+    sink.waiting.extend(chunks.add(parse_rows(batch, chunks.values, head_bytes)))
+    sink.write()
 
 
 def _finish(writer: BaseWriter, clocks: Clocks) -> Base:

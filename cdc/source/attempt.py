@@ -1,7 +1,7 @@
 """One connection's life after its stream has started: reads for the consumer, and three tasks of its own.
 
     replies   status to the server, in time and not too often          (cores: replies.py)
-    watch     a look over the second connection; heartbeat; publication once a minute
+    watch     a look over the second connection; heartbeat; the publication, when it changed and once a minute
     shutdown  from the first sign of it: tell the consumer, then let the server go
 
 Invariants:
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
+from cdc.source.catalog import read_mark
 from cdc.source.connections import fetch
 from cdc.source.errors import ConnectionFault, Refusal, ServerStopping, SourceError, StreamEnded
 from cdc.source.fragments import Event, KeepAlive
@@ -26,6 +27,7 @@ from cdc.source.limits import (
     GOODBYE_SECONDS_MAX,
     POLL_SECONDS,
     PUBLICATION_CHECK_SECONDS,
+    SILENT_WORK_SECONDS_MAX,
     WATCH_SECONDS,
 )
 from cdc.source.lsn import Lsn
@@ -34,6 +36,7 @@ from cdc.source.publication import PublicationChange, PublicationState
 from cdc.source.publisher import Publisher
 from cdc.source.relations import Relations
 from cdc.source.replies import Replies
+from cdc.source.silence import read_work
 from cdc.source.slot import SlotState
 from cdc.source.slot_commands import read_slot
 from cdc.source.walsender import CopyBatch
@@ -107,6 +110,8 @@ class Attempt:
         self._poked = asyncio.Event()
         self._stopping = asyncio.Event()
         self._stop_reason = ""
+        self._publication_mark: tuple[object, ...] | None = None
+        self._publication_due = self.started + PUBLICATION_CHECK_SECONDS
         self._fault: Exception | None = None
         self._tasks = [self._spawn(task) for task in (self._reply, self._watch, self._shut_down)]
 
@@ -182,8 +187,6 @@ class Attempt:
                 self.opened.stream.send(status.encode(time.time_ns() // 1000))
             if self.replies.shutdown_seen:
                 self._server_stops("it asks for replies at one place of its WAL, again and again")
-            if self.replies.is_silent(self._reading_since or now, now):
-                raise ConnectionFault("the server has been silent for too long, although it was asked")
             self._poked.clear()
             with contextlib.suppress(TimeoutError):
                 # Not wait_for, which in Python 3.11 loses a cancel that comes together with the event.
@@ -191,32 +194,59 @@ class Attempt:
                     await self._poked.wait()
 
     async def _watch(self) -> None:
-        publication_due = self.started + PUBLICATION_CHECK_SECONDS
         heartbeat_seconds = self._settings.heartbeat_seconds
         heartbeat_due = self.started
         while True:
+            work = None
             try:
                 async with asyncio.timeout(CONNECT_SECONDS_MAX):
                     await fetch(self.opened.control, "SELECT 1")
                     now = time.monotonic()
+                    is_silent = self.replies.is_silent(self._reading_since or now, now)
+                    if is_silent:
+                        work = await read_work(self.opened.control, self.opened.replication.info.backend_pid)
                     if heartbeat_seconds is not None and now >= heartbeat_due:
                         heartbeat_due = now + heartbeat_seconds
                         await self._beat()
-                    if now >= publication_due:
-                        publication_due = now + PUBLICATION_CHECK_SECONDS
-                        await self.check_publication()
+                await self._look_at_publication(now)
             except ConnectionFault as fault:
                 return self._server_stops(fault.message)
             except TimeoutError:
                 return self._server_stops("the second connection does not answer")
+            if is_silent:
+                self._bear_silence(work, now)
             await asyncio.sleep(WATCH_SECONDS)
+
+    async def _look_at_publication(self, now: float) -> None:
+        """When it was altered, and from time to time. Who keeps the catalog locked keeps us from that, and no more."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                mark = await read_mark(self.opened.control, self._publisher.name)
+                if mark != self._publication_mark or now >= self._publication_due:
+                    await self.check_publication()
+        except TimeoutError:
+            log.warning("the publication cannot be looked at: somebody keeps the server's catalog locked")
+
+    def _bear_silence(self, work: str | None, now: float) -> None:
+        """Give the connection up, unless its walsender was seen at work."""
+        seconds = self.replies.silent_seconds(now)
+        if work is None or seconds > SILENT_WORK_SECONDS_MAX:
+            raise ConnectionFault(
+                f"the server has been silent for {seconds:.0f} s, although it was asked",
+                walsender=work or "not at work",
+            )
+        log.warning("nothing came from the server for %.0f s, but its walsender is at work: %s", seconds, work)
+        self.replies.bear(now)
 
     async def check_publication(self) -> None:
         """Notice what somebody else altered."""
+        mark = await read_mark(self.opened.control, self._publisher.name)  # first: what comes behind it is seen again
         if changes := await self._publisher.changes(self.opened.control):
             now = self._publisher.baseline
             assert now is not None, "it was just looked at"
             self._notice(PublicationAltered(self.number, changes, now))
+        self._publication_mark = mark
+        self._publication_due = time.monotonic() + PUBLICATION_CHECK_SECONDS
 
     async def _beat(self) -> None:
         """A commit in this database, so that the slot can pass the WAL of others."""

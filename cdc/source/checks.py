@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from cdc.source.facts import Facts, Finding, Level
-from cdc.source.limits import CLOCK_SKEW_SECONDS_MAX, LONG_TRANSACTION_SECONDS, WAL_ROOM_HOURS_MIN
+from cdc.source.limits import CLOCK_SKEW_SECONDS_MAX, LONG_TRANSACTION_SECONDS, SLOT_UNREAD_BYTES, WAL_ROOM_HOURS_MIN
 from cdc.source.publication import GENERATED_SINCE, is_published, plan, quote, unfit
+from cdc.source.server_bugs import BUGS
 
 SUPPORTED_MIN: Final = 140_000
 TESTED_MAX: Final = 18
@@ -22,22 +23,6 @@ HOUR_SECONDS: Final = 3600
 MIB: Final = 1024 * 1024
 
 Check = Callable[[Facts], Iterator[Finding]]
-
-# Faults of logical decoding by minor release: from the first bad one of a major version to the first good one.
-_BUGS: Final[tuple[tuple[str, Mapping[int, tuple[int, int]]], ...]] = (
-    (
-        "when decoding goes on after a restart, changes made beside DDL can be decoded with the wrong catalog",
-        {14: (0, 6)},
-    ),
-    (
-        "changes can be skipped when a table is published, or altered under a weak lock, while others write to it",
-        {14: (0, 18), 15: (0, 13), 16: (0, 9), 17: (0, 5)},
-    ),
-    (
-        "much DDL beside open transactions can make decoding fail with 'invalid memory alloc request size'",
-        {14: (18, 19), 15: (13, 14), 16: (9, 10), 17: (5, 6)},
-    ),
-)
 
 
 def check_version(facts: Facts) -> Iterator[Finding]:
@@ -50,13 +35,13 @@ def check_version(facts: Facts) -> Iterator[Finding]:
             ("-- install a supported Postgres: no statement mends this",),
         )
         return
-    for text, releases in _BUGS:
-        bad, good = releases.get(facts.major, (0, 0))
+    for bug in BUGS:
+        bad, good = bug.releases.get(facts.major, (0, 0))
         if bad <= facts.minor < good:
             yield Finding(
                 "version",
                 Level.WARNING,
-                f"Postgres {facts.major}.{facts.minor}: {text}",
+                f"Postgres {facts.major}.{facts.minor}: {bug.text} ({bug.source})",
                 (f"-- install Postgres {facts.major}.{good} or later: no statement mends this",),
             )
     if facts.major > TESTED_MAX:
@@ -236,16 +221,34 @@ def check_slot(facts: Facts) -> Iterator[Finding]:
             (f"SELECT pg_drop_replication_slot('{slot.name}');", "-- then: shapelog recover --resnapshot"),
         )
     else:
-        reader = "nobody reads it" if slot.active_pid is None else f"read by process {slot.active_pid}"
-        retained = f"{(facts.retained_bytes or 0) / MIB:,.0f} MB of WAL"
-        yield Finding("slot", Level.INFO, f"the slot {slot.name!r} keeps {retained}; {reader}")
+        kept = facts.retained_bytes or 0
+        told = f"the slot {slot.name!r} keeps {kept / MIB:,.0f} MB of WAL"
+        if slot.active_pid is not None:
+            yield Finding("slot", Level.INFO, f"{told}; read by process {slot.active_pid}")
+        elif kept < SLOT_UNREAD_BYTES:
+            yield Finding("slot", Level.INFO, f"{told}; nobody reads it")
+        else:
+            yield Finding(
+                "slot",
+                Level.WARNING,
+                f"{told}, and more as long as nobody reads it",
+                (
+                    "-- start `shapelog serve`; or, if no server will ever read it again:",
+                    f"SELECT pg_drop_replication_slot('{slot.name}');",
+                ),
+            )
 
 
 def check_transactions(facts: Facts) -> Iterator[Finding]:
     """Long transactions keep a slot's creation waiting, and WAL from being forgotten."""
     for holder in facts.transactions:
         if (holder.transaction_seconds or 0) > LONG_TRANSACTION_SECONDS or holder.prepared is not None:
-            yield Finding("transactions", Level.WARNING, f"a new slot waits for {holder}", (holder.mend,))
+            yield Finding(
+                "transactions",
+                Level.WARNING,
+                f"a new slot waits for {holder}, and WAL is kept from its start on",
+                (holder.mend,),
+            )
 
 
 def check_timeout(facts: Facts) -> Iterator[Finding]:

@@ -84,7 +84,7 @@ async def connect_replication(conninfo: str, application: str) -> Connection:
 
 
 async def _connect(conninfo: str, application: str, options: str, more: dict[str, Any]) -> Connection:
-    given = _parsed(conninfo)
+    given = parsed(conninfo)
     settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
     keywords = {
         "connect_timeout": CONNECT_SECONDS_MAX,
@@ -113,7 +113,8 @@ async def _connect(conninfo: str, application: str, options: str, more: dict[str
     return connection
 
 
-def _parsed(conninfo: str) -> dict[str, Any]:
+def parsed(conninfo: str) -> dict[str, Any]:
+    """Its keywords; raises `Refusal` for what says nothing."""
     try:
         return conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:  # its message shows the place that makes no sense, which may be the password

@@ -73,19 +73,20 @@ class LibpqSource:
         """Each batch has memory of its own."""
 
     def _get_frames(self) -> None:
-        while self._size < BATCH_BYTES and self._ended is None:
-            try:
-                size, frame = self._pgconn.get_copy_data(1)
-            except psycopg.Error as error:
-                self._end(*_reason(self._pgconn.get_result(), str(error)))
-                break
-            if size > 0:
-                self._frames.append(frame)
-                self._size += size
-            elif size == 0:
-                break
-            else:
-                self._end(*_reason(self._pgconn.get_result()))
+        get, add, size = self._pgconn.get_copy_data, self._frames.append, self._size  # the one loop over each message
+        try:
+            while size < BATCH_BYTES and self._ended is None:
+                frame_size, frame = get(1)
+                if frame_size > 0:
+                    add(frame)
+                    size += frame_size
+                elif frame_size == 0:
+                    break
+                else:
+                    self._end(*_reason(self._pgconn.get_result()))
+        except psycopg.Error as error:
+            self._end(*_reason(self._pgconn.get_result(), str(error)))
+        self._size = size
 
     def _end(self, message: str, sqlstate: str | None = None) -> None:
         self._ended = self._ended or StreamEnded(message, sqlstate=sqlstate)

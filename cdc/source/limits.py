@@ -32,11 +32,17 @@ GOODBYE_SECONDS_MAX: Final = 2.0
 SILENCE_SECONDS_MAX: Final = 30.0
 """A server that says nothing for so long, although it was asked, is gone: the network has not told us yet."""
 
+SILENT_WORK_SECONDS_MAX: Final = 3600.0
+"""A walsender that says nothing but is seen at work is waited for: to skip a transaction of many gigabytes takes
+minutes, and a new connection would begin it again. After an hour it counts as a process that stands still."""
+
 WATCH_SECONDS: Final = 1.0
-"""Between two looks at the server over the second connection, whose loss is also the first sign of a shutdown."""
+"""Between two looks at the server over the second connection, whose loss is also the first sign of a shutdown, and
+which show a publication that was altered."""
 
 PUBLICATION_CHECK_SECONDS: Final = 60.0
-"""Between two comparisons of the publication with what it was: a change by somebody else is noticed in a minute."""
+"""Between two comparisons of the publication with what it was, where nothing shows sooner that it was altered: what
+partitions and schemas it has is read only then, since that takes a look at each of them."""
 
 LOCK_TIMEOUT_SECONDS: Final = 1.0
 """For DDL of ours: whoever wants the table queues behind our request, so it may not wait for long."""
@@ -127,3 +133,6 @@ WAL_SAMPLE_SECONDS: Final = 1.0
 
 WAL_AVERAGE_SECONDS_MIN: Final = 3600.0
 """The average WAL rate is taken over at least so long: of a server that just started, its start is not the rule."""
+
+SLOT_UNREAD_BYTES: Final = 256 * 1024 * 1024
+"""WAL kept by a slot that nobody reads: less is a server that was restarted, more is one that was forgotten."""

@@ -97,19 +97,20 @@ class Publisher:
         tables = await _tables_by_name(connection, names)
         leaves = {table.oid: await read_leaves(connection, table.oid) for table in tables.values()}
         parts = {part.oid for table in tables.values() for part in (table, *leaves[table.oid])}
-        async with self._publishing:
-            for oid in parts:
-                self._unused_since.pop(oid, None)
-            async with self._turn:
-                state = await self._look(connection)
-            todo = plan(state, tables.values(), leaves, connection.info.server_version, full=full)
-            self._refuse_what_cannot_be(todo)
-            for step in todo.steps:
-                await self._run(connection, step)
-        found_count = self._found_count
-        await self.wait_for_writers(connection, parts - self._settled)
-        if self._found_count == found_count:
-            self._settled |= parts
+        found_count: int | None = None
+        while found_count != self._found_count:  # else somebody altered it while writers were waited for
+            async with self._publishing:
+                for oid in parts:
+                    self._unused_since.pop(oid, None)
+                async with self._turn:
+                    state = await self._look(connection)
+                todo = plan(state, tables.values(), leaves, connection.info.server_version, full=full)
+                self._refuse_what_cannot_be(todo)
+                for step in todo.steps:
+                    await self._run(connection, step)
+            found_count = self._found_count
+            await self.wait_for_writers(connection, parts - self._settled)
+        self._settled |= parts
         assert self.baseline is not None, "looked at above"
         return Published(self.baseline, tables, leaves, self._told())
 

@@ -90,6 +90,15 @@ class Replies:
         """Whether the server owes an answer for too long. While nobody reads, nothing can be heard."""
         return self._asked is not None and now - max(self._asked, reading_since) > SILENCE_SECONDS_MAX
 
+    def silent_seconds(self, now: float) -> float:
+        """For how long nothing came."""
+        return now - self._heard
+
+    def bear(self, now: float) -> None:
+        """The silence has its reason: the wait for an answer begins anew."""
+        if self._asked is not None:
+            self._asked = now
+
     def _count_request(self, wal_end: Lsn, now: float) -> None:
         if wal_end != self._requested_at_lsn:
             self._requests.clear()

@@ -117,8 +117,10 @@ def _gather(buffer: Bytes, cells: Cells) -> pa.Array:
     rows, columns = cells.tags.shape
     offsets = pa.py_buffer(np.ascontiguousarray(cells.bounds).ravel())
     intervals = pa.Array.from_buffers(pa.string(), 2 * rows * columns - 1, [None, offsets, pa.py_buffer(buffer)])
-    wanted = np.arange(0, 2 * rows * columns, 2, dtype=np.int32).reshape(rows, columns).T.ravel()
-    text = pc.call_function("array_take", [intervals, numbers(pa.int32(), wanted)], _TAKE)
+    wanted = np.empty((columns, rows), np.int32)  # one array: more memory would be got from the kernel each time
+    firsts, steps = np.arange(0, 2 * columns, 2), np.arange(0, 2 * rows * columns, 2 * columns)
+    np.add(firsts[:, None], steps, out=wanted, casting="unsafe")
+    text = pc.call_function("array_take", [intervals, numbers(pa.int32(), wanted.ravel())], _TAKE)
     _check_text(text)
     return text
 

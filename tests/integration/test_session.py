@@ -4,6 +4,8 @@ import asyncio
 import gc
 import itertools
 import logging
+import os
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
@@ -12,7 +14,7 @@ from typing import Any, NoReturn
 import psycopg
 import pytest
 
-from cdc.source import attempt
+from cdc.source import attempt, replies
 from cdc.source.attempt import Arrived
 from cdc.source.connections import connect_replication, connect_sql
 from cdc.source.copy_both import Framing
@@ -104,6 +106,106 @@ async def _freeze(database: Database, proxy: Proxy) -> None:
         proxy.cut()
         proxy.thaw()
         await asyncio.wait_for(follower.follow(session, lambda: follower.values("i") == ["1"]), 30)
+
+
+async def test_a_silent_walsender_at_work_is_waited_for(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It wants a row of the catalog that somebody has locked, and so answers nobody; a new one would want it, too."""
+    monkeypatch.setattr(replies, "SILENCE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(replies, "STATUS_SECONDS_MAX", 0.2)
+    database.execute("CREATE TABLE t (i int)", "CREATE TABLE late (i int)")
+    async with following(settings_for(database.conninfo(), "t", "late")) as (session, follower):
+        await follower.follow(session, lambda: bool(follower.connected))
+        await _looked_around(database, session)
+        with database.connect() as holder, caplog.at_level(logging.WARNING):
+            holder.execute("BEGIN")
+            holder.execute("LOCK TABLE pg_publication_namespace IN ACCESS EXCLUSIVE MODE")
+            database.execute("INSERT INTO late VALUES (1)")
+            following_on = asyncio.ensure_future(follower.follow(session, lambda: follower.values("i") == ["1"]))
+            await eventually(lambda: caplog.text.count("its walsender is at work: it waits for") >= 2, "two looks", 60)
+            assert not following_on.done()
+            holder.rollback()
+        await asyncio.wait_for(following_on, 30)
+        assert session.attempts_count == 1, "it was never given up"
+
+
+async def _looked_around(database: Database, session: Session) -> None:
+    """The second connection has read the publication, and will not want the catalog again soon."""
+    assert session.attempt is not None
+    await session.attempt.check_publication()
+    paused = "SELECT state = 'idle' AND clock_timestamp() - state_change > '0.1 s' FROM pg_stat_activity WHERE pid = %s"
+    pid = session.attempt.opened.control.info.backend_pid
+    with database.connect() as admin:
+        await eventually(lambda: admin.execute(paused, [pid]).fetchone() == (True,), "a pause")
+
+
+async def test_a_walsender_at_work_is_not_waited_for_without_end(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = newest_database
+    monkeypatch.setattr(replies, "SILENCE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(replies, "STATUS_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(attempt, "SILENT_WORK_SECONDS_MAX", 1.0)
+    database.execute("CREATE TABLE t (i int)")
+    async with following(settings_for(database.conninfo(), "t")) as (session, follower):
+        await follower.follow(session, lambda: bool(follower.connected))
+        await _looked_around(database, session)
+        with database.connect() as holder:
+            holder.execute("BEGIN")
+            holder.execute("LOCK TABLE pg_publication_namespace IN ACCESS EXCLUSIVE MODE")
+            database.execute("INSERT INTO t VALUES (1)")
+            following_on = asyncio.ensure_future(follower.follow(session, lambda: follower.values("i") == ["1"]))
+            await eventually(lambda: session.fault is not None, "the connection to be given up", 60)
+            assert "silent" in str(session.fault)
+            assert "pg_publication" not in str(session.fault)
+            holder.rollback()
+        await asyncio.wait_for(following_on, 30)
+        assert session.attempts_count > 1
+
+
+async def test_a_catalog_that_somebody_locks_ends_no_connection(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The publication cannot be looked at for a while, and what was altered shows afterwards."""
+    monkeypatch.setattr(attempt, "CONNECT_SECONDS_MAX", 3.0)
+    database = newest_database
+    database.execute("CREATE TABLE t (i int)")
+    async with following(settings_for(database.conninfo(), "t")) as (session, follower):
+        await follower.follow(session, lambda: bool(follower.connected))
+        with database.connect() as holder, caplog.at_level(logging.WARNING):
+            holder.execute("BEGIN")
+            holder.execute("LOCK TABLE pg_publication IN ACCESS EXCLUSIVE MODE")
+            await eventually(lambda: "the publication cannot be looked at" in caplog.text, "a look in vain", 60)
+            holder.execute("ALTER PUBLICATION follower DROP TABLE t")
+            holder.execute("COMMIT")
+        await asyncio.wait_for(follower.follow(session, lambda: bool(follower.altered)), 30)
+        assert session.attempts_count == 1
+
+
+async def test_a_walsender_that_does_nothing_and_says_nothing_is_given_up(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped, as a machine is that was suspended, and only the second connection answers."""
+    monkeypatch.setattr(replies, "SILENCE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(replies, "STATUS_SECONDS_MAX", 0.2)
+    database = newest_database
+    database.execute("CREATE TABLE t (i int)")
+    idle = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type IN ('Client', 'Activity') AND pid = %s"
+    async with following(settings_for(database.conninfo(), "t")) as (session, follower):
+        await follower.follow(session, lambda: bool(follower.connected))
+        assert session.attempt is not None
+        pid = session.attempt.opened.replication.info.backend_pid
+        following_on = asyncio.ensure_future(follower.follow(session, lambda: follower.values("i") == ["1"]))
+        with database.connect() as admin:
+            await eventually(lambda: admin.execute(idle, [pid]).fetchone() == (1,), "the walsender to be idle")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await eventually(lambda: session.fault is not None, "the connection to be given up")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        database.execute("INSERT INTO t VALUES (1)")
+        await asyncio.wait_for(following_on, 30)
 
 
 async def test_a_reader_that_is_in_the_way_is_named(database: Database, caplog: pytest.LogCaptureFixture) -> None:

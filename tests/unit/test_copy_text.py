@@ -110,4 +110,6 @@ def test_chunks_have_all_rows_in_order(sizes: list[int], chunk_bytes: int, data:
     assert chunks.rows == len(rows)
     assert chunks.wire_bytes == sum(int(wire_sizes(chunk).sum()) for chunk in found)
     longest = 100 + max(map(len, rows))
-    assert max(int(wire_sizes(chunk).sum()) for chunk in found) < chunk_bytes + longest
+    found_bytes = [int(wire_sizes(chunk).sum()) for chunk in found]
+    assert max(found_bytes) < chunk_bytes + longest
+    assert min(found_bytes[:-1], default=chunk_bytes) > chunk_bytes / 2 - longest - len(found), "no crumbs"

@@ -95,3 +95,17 @@ def test_a_silent_server_is_asked_once_and_then_given_up() -> None:
     assert not replies.is_silent(end, end + 1), "nobody read until just now"
     replies.heard(START, None, end + 1)
     assert not replies.is_silent(0.0, end + 100)
+
+
+def test_a_silence_that_has_its_reason_is_borne_and_counted_on() -> None:
+    replies = Replies(START, START, 0.0, 0.0)
+    replies.bear(1.0)
+    replies.last(STATUS_SECONDS_MAX)
+    end = STATUS_SECONDS_MAX + SILENCE_SECONDS_MAX + 1
+    assert replies.is_silent(0.0, end)
+    replies.bear(end)
+    assert not replies.is_silent(0.0, end + SILENCE_SECONDS_MAX)
+    assert replies.is_silent(0.0, end + SILENCE_SECONDS_MAX + 1)
+    assert replies.silent_seconds(end) == end, "nothing came since the start"
+    replies.heard(START, None, end + 2)
+    assert replies.silent_seconds(end + 2) == 0
