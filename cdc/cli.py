@@ -11,9 +11,12 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from cdc.commands.completion import VARIABLE, completion, prepare
+from cdc.commands.config import config
 from cdc.commands.doctor import doctor
 from cdc.commands.lake import lake
 from cdc.commands.materialize import materialize
+from cdc.commands.preflight import preflight
 from cdc.commands.recover import recover
 from cdc.commands.serve import serve
 from cdc.commands.shapes import shapes
@@ -21,6 +24,8 @@ from cdc.commands.simulate import simulate
 from cdc.commands.status import status
 from cdc.commands.tail import tail
 from cdc.commands.watch import watch
+from cdc.config.defaults import read_config
+from cdc.config.resolved import CONFIG_VARIABLE
 from cdc.errors import ProgramError
 from cdc.mistake import Mistake
 from cdc.source.errors import SourceError
@@ -43,17 +48,31 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print facts as JSON.")]
 def shapelog(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", envvar=CONFIG_VARIABLE, help="Settings.", show_default="shapelog.toml"
+        ),
+    ] = None,
 ) -> None:
     """Change data capture for Postgres: a durable log for every shape of data that somebody follows.
 
     `shapelog COMMAND --help` explains a command. Exit codes: 0 done, 1 something is wrong, 2 it could not be done.
-    """
+
+    \b
+      shapelog doctor -d postgresql://localhost/shop
+      shapelog serve -d postgresql://localhost/shop --data-dir data
+      shapelog shapes add orders
+      shapelog tail orders
+    """  # noqa: D301 - typer wants the control character itself
     if version:
         from importlib.metadata import version as version_of
 
         typer.echo(f"shapelog {version_of('shapelog')}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    else:
+        read_config(context, config_file)
 
 
 @app.command()
@@ -193,6 +212,9 @@ app.command()(status)
 app.command()(tail)
 app.command()(recover)
 app.command()(doctor)
+app.command()(preflight)
+app.add_typer(config, name="config")
+app.command()(completion)
 app.command()(simulate)
 app.command()(lake)
 app.command()(materialize)
@@ -209,11 +231,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _status(arguments: Sequence[str] | None) -> int:
+    prepare()
+    typed = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        status = typer.main.get_command(app)(arguments, prog_name="shapelog", standalone_mode=False)
+        status = typer.main.get_command(app)(
+            typed, obj=typed, prog_name="shapelog", standalone_mode=False, complete_var=VARIABLE
+        )
     except _UsageError as error:
         command = "shapelog" if error.ctx is None else error.ctx.command_path
-        _complain(f"{error.format_message()} (see {command} --help)")
+        place = "; --config stands before the command" if "--config" in error.format_message() else ""
+        _complain(f"{error.format_message()}{place} (see {command} --help)")
         return REFUSED
     except (Mistake, ProgramError, ShapeError, SourceError, StorageError) as error:
         _complain(str(error))

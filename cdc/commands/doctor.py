@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cdc.commands.connection import Database
+from cdc.commands.connection import Database, Manual, Publication, Slot
 
 UNFIT: Final = 1
 """The exit code of a command that did its work, and the answer is no."""
@@ -18,9 +18,9 @@ def doctor(
         ),
     ] = None,
     database: Database = "",
-    slot: Annotated[str, typer.Option(metavar="NAME", help="The replication slot.")] = "shapelog",
-    publication: Annotated[str, typer.Option(metavar="NAME", help="The publication.")] = "shapelog",
-    manual: Annotated[bool, typer.Option("--manual", help="Nothing is altered for you: show what to run.")] = False,
+    slot: Slot = "shapelog",
+    publication: Publication = "shapelog",
+    manual: Manual = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print facts as JSON.")] = False,
 ) -> None:
     """Check whether a Postgres server is fit to be followed, and print what mends it.

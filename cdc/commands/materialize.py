@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cdc.commands.connection import DataDir
+
 if TYPE_CHECKING:
     from storage.lake.materialize import Told
 
 
 def materialize(
-    data_dir: Annotated[Path, typer.Option(metavar="DIR", help="The data folder.", show_default=False)],
+    data_dir: DataDir,
     lake: Annotated[Path, typer.Option(metavar="DIR", help="The lake's folder; made if need be.", show_default=False)],
     shape: Annotated[
         list[str] | None,

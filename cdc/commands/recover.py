@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cdc.commands.connection import Database, DataDir
+from cdc.commands.connection import Database, DataDir, Publication, Slot
 
 if TYPE_CHECKING:  # it would make `shapelog --help` wait for pyarrow
     from cdc.recover.diagnosis import Found, Plan, Trouble
@@ -33,10 +33,8 @@ def recover(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     database: Database = "",
-    slot: Annotated[str, typer.Option(metavar="NAME", envvar="SHAPELOG_SLOT", help="The slot.")] = "shapelog",
-    publication: Annotated[
-        str, typer.Option(metavar="NAME", envvar="SHAPELOG_PUBLICATION", help="The publication.")
-    ] = "shapelog",
+    slot: Slot = "shapelog",
+    publication: Publication = "shapelog",
     as_json: Annotated[bool, typer.Option("--json", help="Print facts as JSON.")] = False,
 ) -> None:
     """Explain what is wrong with a data folder and its stream; with --resnapshot, mend it.
@@ -52,12 +50,15 @@ def recover(
     import asyncio
 
     from cdc.mistake import Mistake
+    from cdc.output import print_json
     from cdc.recover.diagnosis import Way, Wish, diagnose, plan
     from cdc.recover.recovery import Place, find, locked
     from cdc.recover.recovery import recover as mend
 
     if not resnapshot and (shapes or new_stream or drop_slot):
         raise Mistake("SHAPE, --new-stream and --drop-slot say what --resnapshot does: say that too")
+    if resnapshot and as_json and not yes:
+        raise Mistake("--json is for programs, which cannot be asked: say --yes too")
     place = Place(data_dir, database, slot, publication)
     found = asyncio.run(find(place))
     troubles = diagnose(found)
@@ -68,8 +69,11 @@ def recover(
         todo = plan(found, Wish(tuple(shapes or ()), new_stream, drop_slot))
         if not yes:
             _ask(troubles, todo, found)
-        for line in asyncio.run(mend(place, found, todo)):
-            typer.echo(line)
+        done = asyncio.run(mend(place, found, todo))
+    if as_json:
+        print_json({"done": list(done)})
+    else:
+        typer.echo("\n".join(done))
 
 
 def _explain(found: "Found", troubles: "Sequence[Trouble]", command: str, *, as_json: bool) -> None:

@@ -1,40 +1,39 @@
 """The command `shapelog serve`: follow a database, keep its shapes' logs, and answer those who ask."""
 
-from typing import Annotated
-
-import typer
-
 from cdc.commands import serve_options as options
 from cdc.commands.connection import DatabaseUrl, DataDir
+from cdc.config.options import default
 from cdc.telemetry.logs import LogFormat
-from shapes.http.limits import LONG_POLL_SECONDS
-from shapes.limits import SHAPE_IDLE_SECONDS, SHAPES_MAX
-from storage.limits import CHUNK_WIRE_BYTES
 
 
 def serve(
     data_dir: DataDir,
     database: DatabaseUrl = "",
-    host: options.Host = "127.0.0.1",
-    port: options.Port = 3000,
-    secret: options.ServeSecret = None,
-    insecure: options.Insecure = False,
-    slot: options.Slot = "shapelog",
-    publication: options.Publication = "shapelog",
-    manual: options.Manual = False,
-    shape_idle: options.ShapeIdle = SHAPE_IDLE_SECONDS,
-    max_shapes: options.MaxShapes = SHAPES_MAX,
-    heartbeat: options.Heartbeat = None,
-    allow_delete: options.AllowDelete = False,
-    chunk_bytes: options.ChunkBytes = CHUNK_WIRE_BYTES,
-    cache_max_age: options.CacheMaxAge = 60,
-    cache_stale_age: options.CacheStaleAge = 300,
-    long_poll_timeout: options.LongPollTimeout = LONG_POLL_SECONDS,
-    token_secret: options.TokenSecret = None,
-    token_keys: options.TokenKeys = None,
-    log_format: Annotated[
-        LogFormat, typer.Option(envvar="SHAPELOG_LOG_FORMAT", help="Events, on standard error.")
-    ] = LogFormat.TEXT,
+    host: options.Host = default("host"),
+    port: options.Port = default("port"),
+    secret: options.ServeSecret = default("secret"),
+    insecure: options.Insecure = default("insecure"),
+    allowed_host: options.AllowedHost = default("allowed-host"),
+    slot: options.Slot = default("slot"),
+    publication: options.Publication = default("publication"),
+    manual: options.Manual = default("manual"),
+    shape_idle: options.ShapeIdle = default("shape-idle"),
+    max_shapes: options.MaxShapes = default("max-shapes"),
+    log_bytes: options.LogBytes = default("log-bytes"),
+    log_age: options.LogAge = default("log-age"),
+    heartbeat: options.Heartbeat = default("heartbeat"),
+    allow_delete: options.AllowDelete = default("allow-delete"),
+    chunk_bytes: options.ChunkBytes = default("chunk-bytes"),
+    cache_max_age: options.CacheMaxAge = default("cache-max-age"),
+    cache_stale_age: options.CacheStaleAge = default("cache-stale-age"),
+    long_poll_timeout: options.LongPollTimeout = default("long-poll-timeout"),
+    token_secret: options.TokenSecret = default("token-secret"),
+    token_keys: options.TokenKeys = default("token-keys"),
+    wal_budget: options.WalBudget = default("wal-budget"),
+    wal_alert_at: options.WalAlertAt = default("wal-alert-at"),
+    wal_pause_at: options.WalPauseAt = default("wal-pause-at"),
+    wal_end_at: options.WalEndAt = default("wal-end-at"),
+    log_format: options.LogLines = LogFormat.TEXT,
 ) -> None:
     """Follow a Postgres database: keep a durable log for every shape, and serve them over HTTP.
 
@@ -46,8 +45,10 @@ def serve(
       shapelog serve --data-dir data --host 0.0.0.0 --secret "$SECRET" --log-format json
     """  # noqa: D301 - typer wants the control character itself
     from cdc.app import AppSettings
+    from cdc.insurance.ladder import Terms
     from cdc.serve import ServeSettings, run
     from shapes.http.settings import HttpSettings
+    from storage.limits import MIB
 
     app = AppSettings(
         database_url=database,
@@ -58,6 +59,8 @@ def serve(
         heartbeat_seconds=heartbeat,
         shape_idle_seconds=shape_idle,
         shapes_max=max_shapes,
+        log_bytes_kept=log_bytes,
+        log_age_seconds=log_age,
         chunk_bytes=chunk_bytes,
     )
     http = HttpSettings(
@@ -67,4 +70,7 @@ def serve(
         long_poll_seconds=long_poll_timeout,
     )
     tokens = (token_secret or None, token_keys)
-    run(ServeSettings(app, host, port, secret or None, insecure, log_format, http, *tokens))
+    budget = None if wal_budget is None else wal_budget * MIB
+    insurance = Terms(budget, wal_alert_at / 100, wal_pause_at / 100, wal_end_at / 100)
+    access = (host, port, secret or None, insecure, log_format, http, *tokens)
+    run(ServeSettings(app, *access, insurance=insurance, allowed_hosts=allowed_host))

@@ -1,50 +1,33 @@
-"""The options of `shapelog serve`. Each is also a variable: SHAPELOG_ and its name in capitals."""
+"""The options of `shapelog serve`: each is a setting, so it is also a variable and a key of the settings file."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from cdc.config.options import option
+from cdc.telemetry.logs import LogFormat
 
-
-def setting(name: str, text: str, **more: Any) -> Any:  # noqa: ANN401 - typer's own class is not exported
-    """An option of this name, and its variable."""
-    variable = "SHAPELOG_" + name.upper().replace("-", "_")
-    return typer.Option(f"--{name}", envvar=variable, help=text, **more)
-
-
-Host = Annotated[str, setting("host", "Listen here.")]
-Port = Annotated[int, setting("port", "0 is any free one.", min=0, max=65535)]
-ServeSecret = Annotated[str | None, setting("secret", "Ask everybody for it.", metavar="TEXT", show_default=False)]
-Insecure = Annotated[bool, setting("insecure", "Listen to strangers without a secret.")]
-Slot = Annotated[str, setting("slot", "The replication slot.", metavar="NAME")]
-Publication = Annotated[str, setting("publication", "The publication.", metavar="NAME")]
-Manual = Annotated[bool, setting("manual", "Alter nothing on the server: say what to run.")]
-ShapeIdle = Annotated[
-    float, setting("shape-idle", "End shapes without a name after so long.", metavar="SECONDS", min=1)
-]
-MaxShapes = Annotated[int, setting("max-shapes", "Shapes that live at a time.", metavar="N", min=1)]
-Heartbeat = Annotated[
-    float | None,
-    setting(
-        "heartbeat",
-        "Commit something so often, for a quiet database on a busy server.",
-        metavar="SECONDS",
-        min=0.1,
-        show_default="never",
-    ),
-]
-AllowDelete = Annotated[bool, setting("allow-delete", "Let requests end shapes.")]
-ChunkBytes = Annotated[int, setting("chunk-bytes", "Of an answer, for new shapes.", metavar="BYTES", min=1000)]
-CacheMaxAge = Annotated[int, setting("cache-max-age", "Caches keep answers so long.", metavar="SECONDS", min=0)]
-CacheStaleAge = Annotated[
-    int, setting("cache-stale-age", "And so long while they ask again.", metavar="SECONDS", min=0)
-]
-LongPollTimeout = Annotated[
-    float, setting("long-poll-timeout", "Hold live requests so long.", metavar="SECONDS", min=0.1, max=40)
-]
-TokenSecret = Annotated[
-    str | None, setting("token-secret", "Shape tokens are signed with it.", metavar="TEXT", show_default=False)
-]
-TokenKeys = Annotated[
-    Path | None, setting("token-keys", "Or with keys of this JWKS file.", metavar="FILE", show_default=False)
-]
+Host = Annotated[str, option("host")]
+Port = Annotated[int, option("port")]
+ServeSecret = Annotated[str | None, option("secret")]
+Insecure = Annotated[bool, option("insecure")]
+AllowedHost = Annotated[str | None, option("allowed-host")]
+Slot = Annotated[str, option("slot")]
+Publication = Annotated[str, option("publication")]
+Manual = Annotated[bool, option("manual")]
+ShapeIdle = Annotated[float, option("shape-idle")]
+LogBytes = Annotated[int, option("log-bytes")]
+LogAge = Annotated[float | None, option("log-age")]
+MaxShapes = Annotated[int, option("max-shapes")]
+Heartbeat = Annotated[float | None, option("heartbeat")]
+AllowDelete = Annotated[bool, option("allow-delete")]
+ChunkBytes = Annotated[int, option("chunk-bytes")]
+CacheMaxAge = Annotated[int, option("cache-max-age")]
+CacheStaleAge = Annotated[int, option("cache-stale-age")]
+LongPollTimeout = Annotated[float, option("long-poll-timeout")]
+TokenSecret = Annotated[str | None, option("token-secret")]
+TokenKeys = Annotated[Path | None, option("token-keys")]
+LogLines = Annotated[LogFormat, option("log-format")]
+WalBudget = Annotated[int | None, option("wal-budget")]
+WalAlertAt = Annotated[float, option("wal-alert-at")]
+WalPauseAt = Annotated[float, option("wal-pause-at")]
+WalEndAt = Annotated[float, option("wal-end-at")]

@@ -118,13 +118,18 @@ def show(shape: Shape, url: Url = DEFAULT_URL, secret: Secret = None, as_json: A
 
 
 @shapes.command()
-def remove(shape: Shape, url: Url = DEFAULT_URL, secret: Secret = None) -> None:
+def remove(shape: Shape, url: Url = DEFAULT_URL, secret: Secret = None, as_json: AsJson = False) -> None:
     """Remove a shape, with its log; readers of it are told to begin anew. Its name is free at once.
 
     \b
       shapelog shapes remove orders
     """  # noqa: D301 - typer wants the control character itself
     from cdc.admin_client import AdminClient
+    from cdc.output import print_json
 
     with AdminClient(url, secret) as client:
-        typer.echo(f"removed {client.remove(shape)}")
+        removed = client.remove(shape)
+    if as_json:
+        print_json({"removed": removed})
+    else:
+        typer.echo(f"removed {removed}")

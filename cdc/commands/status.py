@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cdc.commands.connection import DEFAULT_URL, Database, Secret, Url
+from cdc.commands.connection import DEFAULT_URL, Database, Secret, Slot, Url
 
 
 def status(
@@ -16,7 +16,7 @@ def status(
         typer.Option(metavar="DIR", help="Ask this folder's files, and no server.", show_default=False),
     ] = None,
     database: Database = "",
-    slot: Annotated[str, typer.Option(metavar="NAME", help="With --data-dir: a folder without a stream.")] = "shapelog",
+    slot: Slot = "shapelog",
     as_json: Annotated[bool, typer.Option("--json", help="Print facts as JSON.")] = False,
 ) -> None:
     """Show how the server is: what G is and who holds it, what the slot costs, and each shape.

@@ -1,0 +1,1 @@
+"""What the program is told: one table of settings, and where each value came from."""
