@@ -1,21 +1,20 @@
 """Shapes over HTTP without Postgres: a real store on a disk in memory, whose logs a test writes by hand.
 
-Requests are calls of the application, so a thousand of them are no sockets; a client leaves when a test says so.
+Requests come over connections in memory, so a thousand of them are no sockets; a client leaves when a test says so.
 """
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlencode
 
-import orjson
 import pyarrow as pa
 
 from shapes.definition import Definition, Table, TableColumn
 from shapes.errors import BirthFailed, DefinitionError
 from shapes.http.app import ShapeApp
+from shapes.http.connections import Connections
 from shapes.http.envelope import Envelope
 from shapes.http.settings import HttpSettings
 from shapes.registry import REMOVED, Entry, Registry
@@ -29,6 +28,7 @@ from storage.memory_disk import MemoryDisk
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.rows import Kind, row_schema
 from storage.store import Store
+from tests.memory_socket import Answer, MemorySocket
 
 COLUMNS = ("id", "v")
 
@@ -74,21 +74,6 @@ class RigService(ShapeService):
         self.house.registry.ended(handle, SNAPSHOT_END, REMOVED)
 
 
-@dataclass
-class Answer:
-    """What the application said."""
-
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    ended: bool = False
-
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = orjson.loads(self.body)
-        return found
-
-
 class Rig:
     """A store with one shape, `items`, and the application."""
 
@@ -110,7 +95,7 @@ class Rig:
         self.service = RigService(cast("Any", self.house), cast("Any", None))
         self.entry = self.born(COLUMNS, chunk_bytes, (batch([(0, n, Kind.INSERT, f"b{n}")]) for n in range(rows)))
         self.app = ShapeApp(self.service, settings or HttpSettings())
-        self.asgi = Envelope(self.app)
+        self._connections = Connections(Envelope(self.app))
 
     def born(self, columns: Sequence[str], chunk_bytes: int, chunks: Iterable[pa.RecordBatch]) -> Entry:
         """A shape of a table of these columns, with a base of these chunks."""
@@ -132,39 +117,25 @@ class Rig:
 
     async def ask(self, method: str = "GET", gone: asyncio.Event | None = None, **params: str) -> Answer:
         """One request."""
-        answer = Answer()
-        never = asyncio.Event()
-        requests = [{"type": "http.request", "body": b"", "more_body": False}]
-
-        async def receive() -> dict[str, Any]:
-            if requests:
-                return requests.pop()
-            await (gone or never).wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                answer.status = message["status"]
-                answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-            else:
-                answer.body += message["body"]
-                answer.ended = not message["more_body"]
-
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": "/v1/shape",
-            "raw_path": b"/v1/shape",
-            "query_string": urlencode({"table": "items", **params}).encode(),
-            "headers": [],
-        }
-        await self.asgi(scope, cast("Any", receive), cast("Any", send))
-        await asyncio.sleep(0)  # what looked whether we are here ends
+        socket = MemorySocket(self._connections)
+        target = f"/v1/shape?{urlencode({'table': 'items', **params})}"
+        socket.send(f"{method} {target} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        leaving = asyncio.ensure_future(_leave(socket, gone)) if gone is not None else None
+        answer = await socket.answer(method)
+        if leaving is not None:
+            leaving.cancel()
+        socket.close()
+        await socket.closed.wait()
         return answer
 
     async def follow(self, offset: str, **params: str) -> Answer:
         """A request that goes on."""
         return await self.ask("GET", None, offset=offset, handle=self.entry.handle, **params)
+
+
+async def _leave(socket: MemorySocket, gone: asyncio.Event) -> None:
+    await gone.wait()
+    socket.close()
 
 
 def batch(rows: list[tuple[int, int, Kind, str]]) -> pa.RecordBatch:

@@ -1,9 +1,10 @@
 """The one application of the program: every part gives its routes, the guard stands before all of them."""
 
 import logging
+from collections.abc import Iterable
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp
 
@@ -12,7 +13,9 @@ from cdc.http.access import Guard
 from cdc.http.admin import Admin
 from cdc.http.console.api import ConsoleApi
 from cdc.http.console.page import ConsolePage
+from cdc.http.hosts import Hosts
 from cdc.http.probes import probe_routes
+from cdc.insurance.insurer import Insurer
 from cdc.status.report import StatusDesk
 from cdc.status.slot_watch import SlotWatch
 from cdc.telemetry.metrics import exposition
@@ -23,10 +26,18 @@ from shapes.service import ShapeService
 logger = logging.getLogger(__name__)
 
 
-def application(app: App, watch: SlotWatch, secret: str | None, console: ConsoleApi, shapes: ShapeApp) -> ASGIApp:
-    """What the server serves."""
+def application(
+    app: App,
+    watch: SlotWatch,
+    secret: str | None,
+    console: ConsoleApi,
+    shapes: ShapeApp,
+    insurer: Insurer | None = None,
+    names: Iterable[str] | None = None,
+) -> ASGIApp:
+    """What the server serves. `names`: by which it may be asked; None for all."""
     service = ShapeService(app.house, app.nursery)
-    desk = StatusDesk(app, service, watch)
+    desk = StatusDesk(app, service, watch, insurer)
     routes = [
         *probe_routes(service, exposition(app, service, desk, shapes)),
         *Admin(service, desk).routes(),
@@ -34,7 +45,8 @@ def application(app: App, watch: SlotWatch, secret: str | None, console: Console
     ]
     starlette = Starlette(routes=routes, exception_handlers={404: _not_found, Exception: _failed})
     starlette.router.redirect_slashes = False
-    return Envelope(ConsolePage(Guard(shapes.in_front_of(starlette), secret, shapes.admits)))
+    answering = ConsolePage(Guard(shapes.in_front_of(starlette), secret, shapes.admits))
+    return Envelope(answering if names is None else Hosts(answering, names))
 
 
 async def _not_found(_: Request, __: Exception) -> Response:
@@ -42,5 +54,6 @@ async def _not_found(_: Request, __: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    logger.error("the answer to %s %s failed", request.method, request.url.path, exc_info=error)
+    if not isinstance(error, ClientDisconnect):
+        logger.error("the answer to %s %s failed", request.method, request.url.path, exc_info=error)
     return JSONResponse({"error": "Internal server error"}, 500)

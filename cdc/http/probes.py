@@ -21,6 +21,8 @@ def probe_routes(service: ShapeService, metrics: Callable[[], Awaitable[bytes]])
 
     async def health(_: Request) -> Response:
         state = service.state
+        if service.house.session.attempt is None:
+            state = State.WAITING  # what is stored is served all the same
         return JSONResponse({"status": state.value}, 200 if state is State.ACTIVE else 202, headers=_NOT_KEPT)
 
     async def numbers(_: Request) -> Response:

@@ -41,7 +41,7 @@ async def rows_answer(service: ShapeService, request: Request) -> Response:
         return JSONResponse({"handle": served.handle}, 410, headers=headers)
     result = await asyncio.to_thread(_read, service, served, after)
     if not result.rows and result.at_end and seconds:
-        await _moved(visible, max(after, result.visible), seconds)
+        await _moved(visible, max(after, result.visible), seconds, request)
         result = await asyncio.to_thread(_read, service, served, after)
     lines = "".join(f"{line}\n" for batch in result.rows for line in rows_as_json(batch))
     following = after if not result.rows and result.at_end else result.next
@@ -66,18 +66,25 @@ def _seconds(asked: Mapping[str, str]) -> float:
         return 0.0
 
 
-async def _moved(mark: Watermark[LogOffset], above: LogOffset, seconds: float) -> None:
-    """Until something above is visible, the log ends, or the time is up."""
+async def _moved(mark: Watermark[LogOffset], above: LogOffset, seconds: float, request: Request) -> None:
+    """Until something above is visible, the log ends, nobody is there who would take it, or the time is up."""
     loop = asyncio.get_running_loop()
     woken = asyncio.Event()
 
     def wake(_: LogOffset | None) -> None:
         loop.call_soon_threadsafe(woken.set)
 
+    async def leave() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        woken.set()
+
     subscription = mark.subscribe(above, wake)
+    leaving = asyncio.create_task(leave())
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await woken.wait()
     finally:
         subscription.cancel()
+        leaving.cancel()

@@ -1,4 +1,4 @@
-"""Uvicorn inside our own process and task group: we bind, we hear signals, we say when it ends.
+"""The socket that is listened at, and what is served there while a context lasts.
 
 Invariants:
     the socket is bound before anything else is started, so that a taken port is a clear refusal
@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import gc
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from cdc.errors import AddressTaken
 from cdc.limits import COLLECTOR_ALLOCATIONS, HTTP_BACKLOG, HTTP_STOP_SECONDS_MAX
+from shapes.http.connections import Connections
 
 
 def calm_collector() -> None:
@@ -43,31 +43,11 @@ def url_of(listener: socket.socket) -> str:
 
 @contextlib.asynccontextmanager
 async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve while the context lasts. What ends the server from within ends the body too."""
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        backlog=HTTP_BACKLOG,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=HTTP_STOP_SECONDS_MAX,
-    )
-    server = _Server(config)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve([listener]), name="http")
-        try:
-            yield
-        finally:
-            server.should_exit = True
-
-
-class _Server(uvicorn.Server):
-    """Signals are the program's business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    """Serve while the context lasts."""
+    connections = Connections(app, listener.getsockname()[:2])
+    server = await asyncio.get_running_loop().create_server(connections.connect, sock=listener, backlog=HTTP_BACKLOG)
+    try:
         yield
+    finally:
+        server.close()
+        await connections.end(HTTP_STOP_SECONDS_MAX)

@@ -6,20 +6,21 @@ Stands in front of the program's router, inside of `Envelope`. Whoever may not u
 import contextlib
 import logging
 import random
-from collections.abc import Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any
 
 import orjson
 from starlette.datastructures import Headers as RequestHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shapes.errors import UnknownShape
-from shapes.http.admission import Admission
+from shapes.http.admission import Admission, Kind
 from shapes.http.clients import Client, ClientGone, Outflow
+from shapes.http.connection import CONNECTION
 from shapes.http.definitions import Defined
-from shapes.http.encoding import up_to_date
-from shapes.http.envelope import SHAPE_PATH, TRANSPORT
-from shapes.http.limits import URL_BYTES_MAX
+from shapes.http.envelope import SHAPE_PATH
+from shapes.http.holding import Holding, Place, Question, page_body
+from shapes.http.limits import QUERIES_KEPT, QUERY_BYTES_KEPT, URL_BYTES_MAX
 from shapes.http.metrics import HttpMetric
 from shapes.http.pages import Page
 from shapes.http.params import ShapeQuery, parse_request, read_body, read_query
@@ -37,13 +38,15 @@ from shapes.http.problems import (
     url_too_long,
 )
 from shapes.http.responses import (
+    JSON,
     Facts,
     Headers,
+    answer_of,
     etag_of,
+    for_method,
     matches,
     next_cursor,
     options_headers,
-    problem_headers,
     shape_headers,
 )
 from shapes.http.serving import Serving
@@ -55,8 +58,6 @@ from shapes.service import Served, ShapeService
 from storage.offset import SNAPSHOT_END
 
 logger = logging.getLogger(__name__)
-
-JSON: Final = ("content-type", "application/json; charset=utf-8")
 
 
 class ShapeApp:
@@ -76,6 +77,8 @@ class ShapeApp:
         self._chance = (chance or random.SystemRandom()).randint
         self.admission = Admission(settings.initial_requests_max, settings.following_requests_max, self._chance)
         self.outflow = Outflow(settings.sent_bytes_max)
+        self._known = lru_cache(QUERIES_KEPT)(lambda text: parse_request(read_query(text)))
+        self.holding = Holding(self.serving, self.outflow, self._headers, self._ended)
         self._subsets = Subsets(service)
 
     def in_front_of(self, app: ASGIApp) -> ASGIApp:
@@ -94,12 +97,17 @@ class ShapeApp:
         """Whether a request brings a valid token, and so needs no secret; which shape it is for is looked at later."""
         return self._tokens is not None and self._tokens.admits(scope)
 
+    @property
+    def held(self) -> int:
+        """Requests that wait for news, streams of events included."""
+        return self.holding.count + self.serving.wakes.count - self.holding.groups
+
     def numbers(self) -> dict[HttpMetric, int]:
         """What is counted, as it is now."""
         return {
             HttpMetric.INITIAL_REQUESTS: self.admission.present["initial"],
             HttpMetric.FOLLOWING_REQUESTS: self.admission.present["existing"],
-            HttpMetric.HELD_REQUESTS: self.serving.wakes.count,
+            HttpMetric.HELD_REQUESTS: self.held,
             HttpMetric.REFUSED_REQUESTS: self.admission.refused,
             HttpMetric.ENCODED_PAGES: self.serving.pages.made,
             HttpMetric.KEPT_BYTES: self.serving.pages.kept_bytes,
@@ -111,7 +119,7 @@ class ShapeApp:
         self.serving.wakes.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = Client(receive, send, self.settings.send_seconds, scope.get(TRANSPORT))
+        client = Client(receive, send, scope[CONNECTION])
         try:
             await self._answer(scope, client)
         except ClientGone:
@@ -135,6 +143,13 @@ class ShapeApp:
             raise url_too_long()
         if self.serving.wakes.is_stopping:
             raise not_yet("The server is stopping, please retry", 1)
+        if self._tokens is None and (place := self.holding.known((method, scope["query_string"]))) is not None:
+            self._join(place, client, headers)
+            return
+        if self._tokens is None and method in {"GET", "HEAD"} and len(scope["query_string"]) <= QUERY_BYTES_KEPT:
+            query = self._known(scope["query_string"])
+            await self._admitted(query, client, headers, (method, scope["query_string"]))
+            return
         fields = read_query(scope["query_string"])
         claims = self._tokens.claims_of(headers, fields) if self._tokens is not None else None
         match method:
@@ -143,8 +158,7 @@ class ShapeApp:
                 if claims is not None:
                     fields = claims.applied_to(fields)
                 query = parse_request(fields, body)
-                with self.admission.place(is_first=query.is_first):
-                    await self._shape(query, client, headers, method)
+                await self._admitted(query, client, headers, (method, scope["query_string"]))
             case "DELETE" if claims is not None:
                 raise unauthorized()
             case "DELETE":
@@ -154,92 +168,112 @@ class ShapeApp:
 
     # Rows
 
-    async def _shape(self, query: ShapeQuery, client: Client, headers: RequestHeaders, method: str) -> None:
-        await self.serving.ready()
-        defined, served = await self.serving.resolve(query)
-        registry, now = self._service.house.registry, self.serving.now
-        registry.enter(served.handle, now())
+    async def _admitted(self, query: ShapeQuery, client: Client, headers: RequestHeaders, question: Question) -> None:
+        kind: Kind = "initial" if query.is_first else "existing"
+        self.admission.enter(kind)
+        is_held = False
         try:
-            if query.subset is not None:
-                await self._subset(query, defined, served, client, is_head=method == "HEAD")
-            elif query.sse:
-                await self._events(query, defined, served, client, is_head=method == "HEAD")
-            else:
-                await self._rows(query, defined, served, client, headers, method)
+            await self.serving.ready()
+            defined, served = await self.serving.resolve(query)
+            registry, now = self._service.house.registry, self.serving.now
+            registry.enter(served.handle, now())
+            try:
+                is_held = await self._shape(query, defined, served, client, headers, question)
+            finally:
+                if not is_held:
+                    registry.leave(served.handle, now())
         finally:
-            registry.leave(served.handle, now())
+            if not is_held:
+                self.admission.leave(kind)
 
-    async def _rows(
+    async def _shape(
         self,
         query: ShapeQuery,
         defined: Defined,
         served: Served,
         client: Client,
         headers: RequestHeaders,
+        question: Question,
+    ) -> bool:
+        """Whether the request is held; else it is answered."""
+        method = question[0]
+        is_head = method == "HEAD"
+        if query.subset is not None:
+            await self._subset(query, defined, served, client, is_head=is_head)
+        elif query.sse:
+            await self._events(query, defined, served, client, is_head=is_head)
+        else:
+            facts, page, last_seen = await self._page(query, defined, served)
+            if facts.requested is None or page is None or not page.is_end or page.rows or not query.live:
+                await self._rows(facts, page, last_seen, defined, client, headers, method)
+            else:
+                place = self.holding.place(served, defined.form, query, question, page.seen)
+                self._hold(place, client, headers)
+                return True
+        return False
+
+    def _join(self, place: Place, client: Client, headers: RequestHeaders) -> None:
+        """Hold a request like one that is held: all that could be found out for it was found out for that one."""
+        self.admission.enter("existing")
+        self._service.house.registry.enter(place.group.served.handle, self.serving.now())
+        self._hold(place, client, headers)
+
+    def _hold(self, place: Place, client: Client, headers: RequestHeaders) -> None:
+        deadline = self.serving.now() + self.settings.long_poll_seconds
+        self.holding.hold(place, client.connection, deadline, headers.get("origin"))
+
+    def _ended(self, served: Served) -> None:
+        """A request that was held is over."""
+        self._service.house.registry.leave(served.handle, self.serving.now())
+        self.admission.leave("existing")
+
+    async def _rows(
+        self,
+        facts: Facts,
+        page: Page | None,
+        last_seen: int,
+        defined: Defined,
+        client: Client,
+        headers: RequestHeaders,
         method: str,
     ) -> None:
-        facts, page, last_seen = await self._page(query, defined, served, client)
-        raw = self._headers(facts, defined, query)
-        if method not in {"GET", "HEAD"}:
-            raw = [(name, "no-cache" if name == "cache-control" else value) for name, value in raw]
+        raw = for_method(self._headers(facts, defined.schema), method)
         if matches(headers.get("if-none-match"), etag_of(facts, self._instant())):
             await client.respond(304, raw, [])
             return
-        messages = b"" if page is None else page.messages
-        end = up_to_date(last_seen) if facts.is_up_to_date else b""
-        if not end:  # the comma behind the last message goes
-            parts: Sequence[bytes] = [b"[", memoryview(messages)[:-1].tobytes() if messages else b"", b"]"]
-        else:
-            parts = [b"[", messages, end, b"]"]
-        size = sum(map(len, parts))
-        self.outflow.enter(size, self.admission.retry_seconds())
+        body = page_body(page, last_seen if facts.is_up_to_date else None)
+        self.outflow.enter(len(body), self.admission.retry_seconds())
         try:
-            await client.respond(200, [JSON, *raw], parts, is_head=method == "HEAD")
+            await client.respond(200, [JSON, *raw], [body], is_head=method == "HEAD")
         finally:
-            self.outflow.leave(size)
+            self.outflow.leave(len(body))
 
-    async def _page(
-        self, query: ShapeQuery, defined: Defined, served: Served, client: Client
-    ) -> tuple[Facts, Page | None, int]:
-        """What is answered, and the last transaction that `up-to-date` names."""
+    async def _page(self, query: ShapeQuery, defined: Defined, served: Served) -> tuple[Facts, Page | None, int]:
+        """What there is, and the last transaction that `up-to-date` names."""
         serving = self.serving
-        deadline = serving.now() + self.settings.long_poll_seconds
         after = query.offset
         if after is None:
             visible = max(serving.visible(served), SNAPSHOT_END)
             await serving.page(served, defined.form, visible)  # may be waited for; what came meanwhile comes later
             facts = Facts(served.handle, None, visible, has_data=False, is_up_to_date=True)
             return facts, None, serving.last_seen(visible)
-        while True:
-            page = await serving.page(served, defined.form, after)
-            facts = Facts(
-                served.handle,
-                after,
-                page.next,
-                query.live,
-                is_up_to_date=page.is_end,
-                is_first=query.is_first,
-                cursor=query.cursor,
-            )
-            if page.rows or not page.is_end:
-                seen = page.next.tx if query.live else serving.last_seen(page.next)
-                return facts, page, seen
-            if not query.live:
-                return facts, page, serving.last_seen(page.next)
-            seconds = deadline - serving.now()
-            if seconds <= 0 or serving.wakes.is_stopping:
-                nothing = Facts(
-                    served.handle, after, page.next, live=True, has_data=False, is_up_to_date=True, cursor=query.cursor
-                )
-                return nothing, page, serving.last_seen(serving.visible(served))
-            await serving.wakes.wait(served, page.seen, seconds, client.gone)
-            if client.is_gone:
-                raise ClientGone
+        page = await serving.page(served, defined.form, after)
+        facts = Facts(
+            served.handle,
+            after,
+            page.next,
+            query.live,
+            is_up_to_date=page.is_end,
+            is_first=query.is_first,
+            cursor=query.cursor,
+        )
+        return facts, page, page.next.tx if query.live else serving.last_seen(page.next)
 
-    def _headers(self, facts: Facts, defined: Defined, query: ShapeQuery) -> Headers:
+    def _headers(self, facts: Facts, schema: str = "") -> Headers:
+        """`schema`: of answers that are not live."""
         now = self._service.house.clocks.wall() / 1_000_000
-        cursor = next_cursor(query.cursor, now, self.settings.long_poll_seconds, self._chance)
-        return shape_headers(facts, defined.schema, self.settings, cursor, self._instant())
+        cursor = next_cursor(facts.cursor, now, self.settings.long_poll_seconds, self._chance)
+        return shape_headers(facts, schema, self.settings, cursor, self._instant())
 
     def _instant(self) -> int:
         return self._service.house.clocks.wall()
@@ -251,8 +285,16 @@ class ShapeApp:
         stream = EventStream(self.serving, served, defined.form, self.outflow, self.admission.retry_seconds())
         first = await stream.first(query.offset)
         # The place it begins at, and not where it may come to: a stream that breaks has not come there.
-        facts = Facts(served.handle, query.offset, query.offset, live=True, sse=True, has_data=bool(first.rows))
-        raw = self._headers(facts, defined, query)
+        facts = Facts(
+            served.handle,
+            query.offset,
+            query.offset,
+            live=True,
+            sse=True,
+            has_data=bool(first.rows),
+            cursor=query.cursor,
+        )
+        raw = self._headers(facts)
         await client.start(200, [("content-type", "text/event-stream"), ("connection", "keep-alive"), *raw])
         if is_head:
             await client.send_body([])
@@ -304,7 +346,7 @@ class ShapeApp:
             await self._service.remove(found.handle)
         except UnknownShape:
             raise no_shape() from None
-        await client.respond(202, [], [])
+        await client.respond(202, [("cache-control", "no-cache")], [])
 
     async def _body(self, client: Client) -> dict[str, Any]:
         body = await client.body()
@@ -323,8 +365,6 @@ class ShapeApp:
         """Answer with a problem, if nothing else was begun."""
         if client.has_started:
             return
-        headers = [JSON, *problem.headers.items()]
-        headers += problem_headers(problem.status, has_handle="electric-handle" in problem.headers)
-        body = b"" if problem.body is None else orjson.dumps(problem.body)
+        headers, body = answer_of(problem)
         with contextlib.suppress(ClientGone):
             await client.respond(problem.status, headers, [body], is_head=scope["method"] == "HEAD")

@@ -2,21 +2,19 @@
 
 Invariants:
     a body is handed over piece by piece, each when the connection has room for it: no reader makes us hold more
-    who does not take a piece in time is cut off
+    who does not take a piece in time is cut off, by the connection
     what answers under way may hold all together is bounded
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
 from starlette.types import Receive, Send
 
+from shapes.http.connection import Connection
 from shapes.http.limits import BODY_BYTES_MAX, BODY_SECONDS_MAX, SEND_PIECE_BYTES
 from shapes.http.problems import body_too_large, not_json, overloaded
 from shapes.http.responses import Headers
-
-logger = logging.getLogger(__name__)
 
 
 class ClientGone(Exception):
@@ -34,6 +32,10 @@ class Outflow:
         """Begin to send so much; refused with 503 if too much is under way."""
         if self.bytes and self.bytes + size > self._bytes_max:
             raise overloaded("outgoing", retry_seconds)
+        self.add(size)
+
+    def add(self, size: int) -> None:
+        """As `enter`, for what is not refused."""
         self.bytes += size
 
     def leave(self, size: int) -> None:
@@ -44,12 +46,10 @@ class Outflow:
 class Client:
     """One request's connection."""
 
-    def __init__(self, receive: Receive, send: Send, send_seconds: float, transport: object = None) -> None:
-        """`transport`: the connection, as the server knows it; it may have an `abort`."""
-        self._transport = transport
+    def __init__(self, receive: Receive, send: Send, connection: Connection) -> None:
+        self.connection = connection
         self._receive = receive
         self._send = send
-        self._send_seconds = send_seconds
         self._gone: asyncio.Future[None] | None = None
         self.has_started = False
         """The answer's status is on its way: nothing else can be told."""
@@ -120,21 +120,9 @@ class Client:
             self._gone.cancel()
 
     async def _hand_over(self, message: dict[str, object]) -> None:
-        try:
-            async with asyncio.timeout(self._send_seconds):
-                await self._send(message)
-        except TimeoutError:
-            logger.info("a reader that takes nothing is cut off")
-            self._abort()
-            raise ClientGone from None
-        except OSError:
-            raise ClientGone from None
-
-    def _abort(self) -> None:
-        """Close now: an orderly close would wait for what is not taken. The server's interface has no word for it."""
-        abort = getattr(self._transport, "abort", None)
-        if abort is not None:
-            abort()
+        await self._send(message)
+        if self.connection.is_lost:
+            raise ClientGone
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -70,6 +70,8 @@ class Definitions:
         except DefinitionError as error:
             raise invalid({name: list(texts) for name, texts in error.fields.items()}) from None
         except (SourceError, OSError, TimeoutError):
+            if found is not None and not fresh:
+                return found  # what it meant before; if the table is another by now, its shape ends when we hear of it
             raise unreachable_table() from None
         self._keep(_key(query), defined)
         return defined

@@ -7,6 +7,7 @@ Invariants:
 
 import importlib.metadata
 import re
+from itertools import count
 from typing import Final
 from uuid import uuid4
 
@@ -16,12 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shapes.http.responses import cors_headers
 
 SHAPE_PATH: Final = "/v1/shape"
-TRANSPORT: Final = "shapelog.transport"
-"""In a request's scope: its connection, for whoever must cut it off."""
-
 _OF_ALL_ORIGINS: Final = frozenset({"/", "/v1/health", SHAPE_PATH})
 _SLASHES: Final = re.compile(r"/{2,}")
 _SERVER: Final = f"shapelog/{importlib.metadata.version('shapelog')}"
+_PROCESS: Final = uuid4().hex
+_COUNTER: Final = count(1)
 
 
 def canonical(path: str) -> str:
@@ -39,20 +39,21 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        path = canonical(scope["path"])
-        path = path if path == SHAPE_PATH else scope["path"]
-        # Uvicorn's `send` is a method of the request's cycle; nothing else leads to the connection.
-        transport = getattr(getattr(send, "__self__", None), "transport", None)
-        scope = {**scope, "path": path, "raw_path": path.encode(), TRANSPORT: transport}
-        origin = Headers(scope=scope).get("origin")
-        # What is for operators only is nobody's from another origin: a page in a browser could read it at localhost.
-        common = cors_headers(origin, of_shape=path == SHAPE_PATH) if path in _OF_ALL_ORIGINS else []
-        common += [("electric-server", _SERVER), ("x-request-id", uuid4().hex)]
-        raw = [(name.encode(), value.encode("latin-1")) for name, value in common]
+        if scope["path"] != SHAPE_PATH and canonical(scope["path"]) == SHAPE_PATH:
+            scope["path"], scope["raw_path"] = SHAPE_PATH, SHAPE_PATH.encode()
 
         async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *raw]
+                common = common_headers(scope["path"], Headers(scope=scope).get("origin"))
+                message["headers"] = [*message.get("headers", ()), *common]
             await send(message)
 
         await self._app(scope, receive, send_on)
+
+
+def common_headers(path: str, origin: str | None) -> list[tuple[bytes, bytes]]:
+    """What every answer has, for a path in its one spelling."""
+    # What is for operators only is nobody's from another origin: a page in a browser could read it at localhost.
+    common = cors_headers(origin, of_shape=path == SHAPE_PATH) if path in _OF_ALL_ORIGINS else []
+    common += [("electric-server", _SERVER), ("x-request-id", f"{_PROCESS}-{next(_COUNTER)}")]
+    return [(name.encode(), value.encode("latin-1")) for name, value in common]

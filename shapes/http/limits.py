@@ -48,6 +48,37 @@ DEFINITION_BYTES_KEPT_MAX: Final = 8 * 1024
 URL_BYTES_MAX: Final = 60 * 1024
 """Path and query: far more than common proxies let through, and less than clients refuse to send."""
 
+HEAD_BYTES_MAX: Final = 128 * 1024
+"""A request's first line and headers: twice the longest address, so that one that is too long is told so."""
+
+HEAD_SECONDS_MAX: Final = 10.0
+"""For a head to arrive, once it has begun: whoever takes longer wants to hold connections, not to ask."""
+
+IDLE_SECONDS_MAX: Final = 75.0
+"""A connection without a request is closed after so long: later than common proxies close theirs, which would otherwise
+send a request into a connection that is just being closed."""
+
+UPLOAD_SECONDS_MAX: Final = 30.0
+"""For a body to arrive, whoever reads it."""
+
+BODY_AHEAD_BYTES: Final = 64 * 1024
+"""Of a body that nobody has asked for yet, and of requests behind one that is not answered: then reading stops."""
+
+CONNECTIONS_LOOK_SECONDS: Final = 1.0
+"""Between two looks at all connections: one timer for all of their time limits."""
+
+CONNECTIONS_SLICE: Final = 256
+"""Connections that are looked at, or answered, in one go, before others have their turn: a few milliseconds."""
+
+QUESTIONS_KEPT: Final = 8
+"""Spellings of a request that are known again, for each place at which somebody is held: most readers use the same."""
+
+QUERIES_KEPT: Final = 1_024
+"""Queries that are remembered as they were understood: readers of a shape send the same ones."""
+
+QUERY_BYTES_KEPT: Final = 2 * 1024
+"""A query of more is read each time, which bounds what is remembered to a few megabytes."""
+
 PARAMETERS_MAX: Final = 1_100
 """Parameters of a request: a thousand for a where clause, and the others."""
 
@@ -61,7 +92,7 @@ INITIAL_REQUESTS_MAX: Final = 300
 """First requests of a shape at a time: each may read a table's facts, make a shape, and encode its first chunk."""
 
 FOLLOWING_REQUESTS_MAX: Final = 10_000
-"""All others at a time, held ones included: about 16 kB each."""
+"""All others at a time, held ones included: 5 to 15 kB each."""
 
 OVERLOAD_RETRY_SECONDS_MIN: Final = 6
 """Who is turned away comes again after this ..."""
@@ -76,7 +107,7 @@ SEND_PIECE_BYTES: Final = 128 * 1024
 """A body is handed to a connection in such pieces, each when the one before is gone: what a slow reader holds."""
 
 SEND_SECONDS_MAX: Final = 30.0
-"""A piece that a reader does not take in so long cuts the connection: 4 kB/s is no reader."""
+"""A reader who takes nothing of what was sent for so long is cut off: the connection holds a piece of an answer."""
 
 ENCODED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Encoded rows that are kept: a page of many readers is encoded once, and so is a chunk that comes back."""

@@ -2,7 +2,7 @@
 
 Invariants:
     of those who want the same rows at the same time, one has them made; the others wait for the same answer
-    a chunk is kept for ever; the end of a log only under the V that it was the end at
+    a chunk is kept for ever; the end of a log only under the V that it was the end at, and so is that nothing follows
     no event loop waits for a disk here
 """
 
@@ -95,6 +95,15 @@ class Pages:
         page = flight.result()
         self.made += 1
         self._kept.put(lasting if page.is_kept else key, page, len(page.messages) + _PAGE_BYTES)
+        if page.is_end and page.rows:
+            self._keep_end(key, page)
+
+    def _keep_end(self, key: Hashable, page: Page) -> None:
+        """Whoever has the last rows asks next what is behind them, and that is known: nothing, as of the same V."""
+        assert isinstance(key, tuple), "rows at an end are those of a log"
+        log, _, style, _ = key
+        nothing = Page(b"", 0, page.next, is_end=True, is_kept=False, seen=page.seen)
+        self._kept.put((log, page.next, style, page.seen), nothing, _PAGE_BYTES)
 
     # On a thread
 

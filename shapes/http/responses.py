@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+import orjson
+
 from shapes.column_schema import column_schemas
 from shapes.definition import TableColumn
+from shapes.http.problems import Problem
 from shapes.http.settings import HttpSettings
 from storage.offset import LogOffset
 
 Headers = list[tuple[str, str]]
+
+JSON: Final = ("content-type", "application/json; charset=utf-8")
 
 CURSOR_EPOCH_SECONDS: Final = 1_728_432_000
 """2024-10-09: cursors count from here, so that they stay short."""
@@ -85,8 +90,10 @@ def etag_of(facts: Facts, instant: int) -> str:
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:
-    """Whether a client has this answer already."""
-    return if_none_match is not None and etag in (one.strip().strip('"') for one in if_none_match.split(","))
+    """Whether a client has this answer already. A proxy that compresses makes a tag a weak one: `W/` before it."""
+    if if_none_match is None:
+        return False
+    return etag in (one.strip().removeprefix("W/").strip('"') for one in if_none_match.split(","))
 
 
 def cache_control(facts: Facts, settings: HttpSettings) -> str:
@@ -109,6 +116,20 @@ def problem_headers(status: int, *, has_handle: bool) -> Headers:
     if status >= 400:
         return [("cache-control", "no-store"), ("surrogate-control", "no-store")]
     return []
+
+
+def answer_of(problem: Problem) -> tuple[Headers, bytes]:
+    """Headers and body of an answer without rows."""
+    headers = [JSON, *problem.headers.items()]
+    headers += problem_headers(problem.status, has_handle="electric-handle" in problem.headers)
+    return headers, b"" if problem.body is None else orjson.dumps(problem.body)
+
+
+def for_method(headers: Headers, method: str) -> Headers:
+    """What is asked for by another method than GET is kept by nobody; HEAD counts as GET."""
+    if method in {"GET", "HEAD"}:
+        return headers
+    return [(name, "no-cache" if name == "cache-control" else value) for name, value in headers]
 
 
 def next_cursor(seen: int | None, now: float, long_poll_seconds: float, chance: Callable[[int, int], int]) -> int:

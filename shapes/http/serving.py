@@ -97,11 +97,11 @@ class Serving:
         return served if served is not None and served.definition == definition else None
 
     def living(self, handle: str) -> Served | None:
-        """A handle that can be followed: what was truncated cannot, though its log goes on."""
+        """A handle that can be followed: what was truncated since cannot, though its log goes on."""
         served = self.service.served(handle)
-        if served is None or (served.entry.shape.life is Life.REBASED and served.entry.shape.reason == TRUNCATED):
-            return None
-        return served
+        if served is None or served.entry.shape.life is not Life.REBASED:
+            return served
+        return None if TRUNCATED in self.service.house.registry.reasons_since(handle) else served
 
     def check(self, served: Served) -> None:
         """409 for a handle that is over."""
@@ -114,8 +114,9 @@ class Serving:
         return must_refetch(entry.handle if entry is not None and entry.handle != served.handle else None)
 
     def _life(self, handle: str) -> object:
-        entry = self.service.house.registry.find(handle)
-        return None if entry is None else (entry.shape.life, entry.shape.reason)
+        registry = self.service.house.registry
+        entry = registry.find(handle)
+        return None if entry is None else (entry.shape.life, entry.shape.reason, registry.reasons_since(handle))
 
     # Pages
 
@@ -164,6 +165,8 @@ class Serving:
         patience = self.now() + CHUNK_SECONDS_MAX
         while True:
             base = self.service.base_of(served)
+            if base is None and after < SNAPSHOT_END:
+                raise self.over(served)  # a newer base took its place; only the log goes on under this handle
             facts = BaseFacts(0, False, SNAPSHOT_END)
             if base is not None:
                 facts = BaseFacts(len(base.chunks), base.is_complete, base.floor)

@@ -23,5 +23,4 @@ class HttpSettings:
     initial_requests_max: int = limits.INITIAL_REQUESTS_MAX
     following_requests_max: int = limits.FOLLOWING_REQUESTS_MAX
     sent_bytes_max: int = limits.SENT_BYTES_MAX
-    send_seconds: float = limits.SEND_SECONDS_MAX
     encoded_bytes_max: int = limits.ENCODED_BYTES_MAX

@@ -67,7 +67,7 @@ async def serve(rows: int) -> None:
                 case "rss":
                     say(str(resident_bytes()))
                 case "held":
-                    say(str(rig.app.serving.wakes.count))
+                    say(str(rig.app.held))
                 case "offset":
                     say(f"{tx}_0")
                 case "commit":

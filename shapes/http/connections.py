@@ -1,0 +1,104 @@
+"""All connections of a server: what they share, their time limits, and their end.
+
+Invariants:
+    one timer looks at all connections, some at a time
+    after `end` there is none, and no task that answers one
+"""
+
+import asyncio
+import contextlib
+import time
+from email.utils import formatdate
+
+from starlette.types import ASGIApp
+
+from shapes.http.connection import Connection
+from shapes.http.exchange import Exchange
+from shapes.http.limits import CONNECTIONS_LOOK_SECONDS, CONNECTIONS_SLICE, SEND_SECONDS_MAX
+
+
+class Connections:
+    """Made in a running event loop; each new connection is a `connect()`."""
+
+    def __init__(
+        self, app: ASGIApp, address: tuple[str, int] | None = None, send_seconds: float = SEND_SECONDS_MAX
+    ) -> None:
+        self.address = address
+        """Where the server listens."""
+        self.is_stopping = False
+        self.now = 0.0
+        """Of the event loop, as of the last look: exact enough for limits of many seconds."""
+        self.date_line = b""
+        self._app = app
+        self._send_seconds = send_seconds
+        self._loop = asyncio.get_running_loop()
+        self._all: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._none_left = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        """While there are connections."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def connect(self) -> Connection:
+        """A connection for a new socket."""
+        return Connection(self)
+
+    async def end(self, seconds: float) -> None:
+        """Let answers under way come to their end, for so long; then close."""
+        self.is_stopping = True
+        for connection in list(self._all):
+            connection.stop()
+        if self._all:
+            self._none_left.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._none_left.wait()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self._all):
+            connection.abort()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # What connections ask
+
+    def enter(self, connection: Connection) -> None:
+        """One that was made."""
+        self._all.add(connection)
+        if self._timer is None:
+            self._tell_time()
+            self._timer = self._loop.call_later(CONNECTIONS_LOOK_SECONDS, self._look)
+        if self.is_stopping:
+            connection.stop()
+
+    def leave(self, connection: Connection) -> None:
+        """One that was lost."""
+        self._all.discard(connection)
+        if not self._all:
+            self._none_left.set()
+
+    def start(self, exchange: Exchange) -> None:
+        """Have a request answered."""
+        task = self._loop.create_task(exchange.run(self._app))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _look(self) -> None:
+        self._tell_time()
+        self._look_at(list(self._all))
+
+    def _look_at(self, connections: list[Connection]) -> None:
+        for connection in connections[-CONNECTIONS_SLICE:]:
+            connection.look(self.now, self._send_seconds)
+        del connections[-CONNECTIONS_SLICE:]
+        if connections:
+            self._timer = self._loop.call_later(0, self._look_at, connections)
+        else:
+            self._timer = self._loop.call_later(CONNECTIONS_LOOK_SECONDS, self._look) if self._all else None
+
+    def _tell_time(self) -> None:
+        self.now = self._loop.time()
+        self.date_line = f"date: {formatdate(time.time(), usegmt=True)}\r\n".encode()
