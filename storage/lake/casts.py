@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.lake.array_text import split_arrays
+from storage.lake.record_text import split_records
 from storage.lake.types import INTERVAL, LakeType, Reading
 
 Mask = npt.NDArray[np.bool_]
@@ -34,6 +35,7 @@ _INTERVAL: Final = (
     rf"^P(?:(?P<years>{_NUMBER})Y)?(?:(?P<months>{_NUMBER})M)?(?:(?P<days>{_NUMBER})D)?"
     rf"(?:T(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?(?:(?P<seconds>{_NUMBER}(?:\.[0-9]+)?)S)?)?$"
 )
+_EMPTY: Final = "empty"
 _SECONDS: Final = pa.decimal128(22, 6)
 
 
@@ -60,8 +62,8 @@ _REASONS: Final = (
     ("not_a_number", re.compile(r"nan", re.IGNORECASE)),
     ("before_christ", re.compile(r".* BC", re.DOTALL)),
     ("year_above_9999", re.compile(r"\d{5,}-\d\d-\d\d.*", re.DOTALL)),
-    ("dimensions", re.compile(r"(\[|\{\{).*", re.DOTALL)),
-    ("element", re.compile(r"\{.*", re.DOTALL)),
+    ("dimensions", re.compile(r"(\[-?\d+:-?\d+\]|\{\{).*", re.DOTALL)),
+    ("element", re.compile(r"[{(\[].*", re.DOTALL)),
 )
 
 
@@ -130,10 +132,9 @@ def _intervals(texts: pa.Array) -> pa.Array:
 
 
 def _array(texts: pa.Array, kind: LakeType) -> Cast:
-    assert kind.element is not None, "an array has a type of elements"
     lists, is_bad = split_arrays(texts)
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
-    elements = cast(pc.list_flatten(lists), kind.element)
+    elements = cast(pc.list_flatten(lists), kind.parts[0])
     if elements.count:
         parents = np.repeat(np.arange(len(texts)), lengths)
         is_bad[parents[elements.quarantined]] = True
@@ -143,6 +144,39 @@ def _array(texts: pa.Array, kind: LakeType) -> Cast:
     return Cast(pa.ListArray.from_arrays(pa.array(offsets), elements.values, type=kind.arrow, mask=mask), is_bad)
 
 
+def _range(texts: pa.Array, kind: LakeType) -> Cast:
+    """Its bounds; which of them belong to it is told in two brackets, or by the word `empty`."""
+    is_empty = pc.equal(texts, _EMPTY).fill_null(False)
+    brackets = pc.binary_join_element_wise(
+        pc.utf8_slice_codeunits(texts, 0, 1), pc.utf8_slice_codeunits(texts, -1), pa.scalar("", texts.type)
+    )
+    is_range = pc.match_substring_regex(brackets, r"^[\[(][\])]$")
+    inner = pc.if_else(is_empty, ",", pc.if_else(is_range, pc.utf8_slice_codeunits(texts, 1, -1), "?"))
+    words = pc.if_else(is_empty, _EMPTY, brackets).cast(pa.string())
+    return _struct(texts, inner, kind, [words])
+
+
+def _composite(texts: pa.Array, kind: LakeType) -> Cast:
+    is_record = pc.and_(pc.starts_with(texts, "("), pc.ends_with(texts, ")"))
+    if len(kind.parts) == 1:  # one field without quotes has no comma, so what has none is still one
+        return _struct(texts, pc.if_else(is_record, pc.utf8_slice_codeunits(texts, 1, -1), ","), kind, [])
+    return _struct(texts, pc.if_else(is_record, pc.utf8_slice_codeunits(texts, 1, -1), "?"), kind, [])
+
+
+def _struct(texts: pa.Array, inner: pa.Array, kind: LakeType, more: list[pa.Array]) -> Cast:
+    """The fields of each value, cast; one that does not fit quarantines the whole."""
+    columns, is_bad = split_records(inner, len(kind.parts))
+    values = []
+    for column, part in zip(columns, kind.parts, strict=True):
+        done = cast(column, part)
+        is_bad |= done.quarantined
+        values.append(done.values)
+    is_bad &= texts.is_valid().to_numpy(zero_copy_only=False)
+    is_null = pa.array(is_bad | texts.is_null().to_numpy(zero_copy_only=False))
+    mask = is_null if is_null.true_count else None
+    return Cast(pa.StructArray.from_arrays([*values, *more], fields=list(kind.arrow), mask=mask), is_bad)
+
+
 _CASTS: Final[dict[Reading, Callable[[pa.Array, LakeType], Cast]]] = {
     Reading.TEXT: _text,
     Reading.ARROW: _arrow,
@@ -150,6 +184,8 @@ _CASTS: Final[dict[Reading, Callable[[pa.Array, LakeType], Cast]]] = {
     Reading.BYTES: _bytes,
     Reading.INTERVAL: _interval,
     Reading.ARRAY: _array,
+    Reading.RANGE: _range,
+    Reading.COMPOSITE: _composite,
 }
 
 

@@ -124,9 +124,7 @@ def decide(
                 shapes = listed[version] = shapes_at(catalog, version, wanted)
         except Misuse:
             break  # the catalog no longer knows what it listed then
-        ready = {
-            name: shape for name, shape in shapes.items() if shape.snapshot.birth <= record.lsn and shape.log in loads
-        }
+        ready = {name: shape for name, shape in shapes.items() if _is_ready(last, record, shape, loads)}
         blocked = {
             table.name: why
             for table in (() if last is None else last.tables)
@@ -138,6 +136,15 @@ def decide(
             return Decision(_cut(last, record, ready, loads) if ready or last else None, waits)
         waits = waits or blocked
     return Decision(None, waits)
+
+
+def _is_ready(last: Cut | None, record: ProgressRecord, shape: Shape, loads: Mapping[int, Loaded]) -> bool:
+    """Whether its rows as of G are known: a base that was folded a moment ago may be ahead of G."""
+    if shape.snapshot.birth > record.lsn or shape.log not in loads:
+        return False
+    before = None if last is None else last.table(shape.name or "")
+    goes_on = before is not None and before.log == shape.log
+    return goes_on or loads[shape.log].floor <= _end_of(record)
 
 
 def _end_of(record: ProgressRecord) -> LogOffset:

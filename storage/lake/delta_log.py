@@ -65,6 +65,13 @@ class DeltaLog:
         handle = self.open()
         return [] if handle is None else sorted(uri.rpartition("/")[2] for uri in handle.file_uris())
 
+    def files_at(self, version: int) -> list[str]:
+        """The names of its files as of a version."""
+        handle = self.open()
+        if handle is not None and handle.version() == version:
+            return sorted(uri.rpartition("/")[2] for uri in handle.file_uris())
+        return files_at(self.folder, version)
+
     def schema(self) -> pa.Schema | None:
         """The table's columns; None if there is no table."""
         handle = self.open()
@@ -106,9 +113,17 @@ class DeltaLog:
         raise CommitUnknown(f"cut {cut} is in the table, and not in its history", folder=str(self.folder))
 
     def commit(
-        self, cut: int, schema: pa.Schema, new: Sequence[NewFile], gone: Sequence[str], facts: dict[str, Any]
+        self,
+        cut: int,
+        schema: pa.Schema,
+        new: Sequence[NewFile],
+        gone: Sequence[str] | None,
+        facts: dict[str, Any],
     ) -> Committed:
-        """Let the table be what it is after a cut, or see that it is."""
+        """Let the table be what it is after a cut, or see that it is.
+
+        `gone` None: the table has the new files alone from then on, and their columns, of whatever types.
+        """
         for name in (file.name for file in new):
             if not (self.folder / name).exists():
                 raise LakeDamage("a file is gone before it was committed", file=name, folder=str(self.folder))
@@ -140,17 +155,17 @@ class DeltaLog:
         handle: DeltaTable,
         schema: pa.Schema,
         new: Sequence[NewFile],
-        gone: Sequence[str],
+        gone: Sequence[str] | None,
         facts: dict[str, Any],
     ) -> None:
         now = int(time.time() * 1000)
-        actions: list[Any] = [RemoveAction(name, True, now, partition_values={}) for name in gone]
+        actions: list[Any] = [RemoveAction(name, True, now, partition_values={}) for name in gone or ()]
         actions += [
             AddAction(file.name, file.bytes, {}, now, True, json.dumps({"numRecords": file.rows})) for file in new
         ]
         handle.create_write_transaction(
             actions,
-            "append",
+            "append" if gone is not None else "overwrite",
             Schema.from_arrow(schema),
             commit_properties=CommitProperties(
                 custom_metadata=facts,

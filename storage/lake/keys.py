@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from storage.lake.table_schema import KEY, LakeColumn, TableSchema
 
+Key = int | str
+
 _SEPARATOR: Final = "\x00"
 _DIGITS: Final = 20
 """Of the largest unsigned number of 64 bits."""
@@ -31,6 +33,13 @@ def keys_of_state(schema: TableSchema, rows: pa.Table) -> pa.Array:
     if schema.stores_key:
         return _whole(rows.column(KEY)).cast(pa.large_string())
     return _keys([(column, _whole(rows.column(column.name))) for column in schema.key_columns])
+
+
+def place_of(keys: pa.Array, key: Key) -> int:
+    """How many of the sorted keys are below this one."""
+    if pa.types.is_integer(keys.type):
+        return int(np.searchsorted(keys.to_numpy(), key))
+    return int(pc.sum(pc.less(keys, pa.scalar(key, keys.type))).as_py() or 0)
 
 
 def _keys(columns: list[tuple[LakeColumn, pa.Array]]) -> pa.Array:

@@ -78,9 +78,9 @@ def changes_name(after: LogOffset, upto: LogOffset, unique: str) -> str:
     return f"{_hex(after)}-{_hex(upto)}-{unique}.parquet"
 
 
-def changes_after(name: str, other: str) -> str:
-    """The name of a file of changes that has all of another file's rows too, which come before its own."""
-    return other.partition("-")[0] + "-" + name.partition("-")[2]
+def changes_joined(first: str, last: str, unique: str) -> str:
+    """The name of a file of changes that has the rows of neighbours: from the first one to the last."""
+    return f"{first.partition('-')[0]}-{last.split('-')[1]}-{unique}.parquet"
 
 
 def state_name(cut: int, unique: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from storage.limits import MIB
+from storage.limits import KIB, MIB
 
 STATE_FILE_ROWS: Final = 200_000
 """Rows of a state file: 10M rows are 50 files, few to open, and a change of one key rewrites 2 % of them."""
@@ -10,12 +10,23 @@ STATE_FILE_ROWS: Final = 200_000
 STATE_FILE_BYTES: Final = 64 * MIB
 """A state file of wide rows ends here: a merge holds its file in memory three times."""
 
+STATE_GROUPS: Final = 8
+"""Row groups of a full state file: a change of one key encodes one of them anew, the others are copied as they are.
+More would make footers long, and readers begin anew too often."""
+
+STAGED_BATCH_ROWS: Final = 8192
+"""Folded rows are staged in batches of so many: a task that merges a range of keys reads only the batches that reach
+into it."""
+
 CHANGES_FILE_BYTES: Final = 32 * MIB
 """The wire size of a log that one task turns into a file of changes: a fraction of what an executor has."""
 
-CHANGES_TIERS_BYTES: Final = ((32 * MIB, 48), (1 * MIB, 16))
-"""So many files of changes at the end of a table, each below this size, are written as one with the next cut: a day of
-small batches leaves tens of files, and a row is rewritten a few times only."""
+CHANGES_TIERS_BYTES: Final = ((32 * MIB, 48), (1 * MIB, 24), (64 * KIB, 8))
+"""So many neighbouring files of changes, each below this size, are joined with the next cut: a day of small batches
+leaves tens of files. A full tier makes a file of the next one, so a row is rewritten a few times only."""
+
+JOINED_BYTES_MAX: Final = 32 * MIB
+"""Small files are joined up to about this size, by one task each: what it writes is large enough to stay."""
 
 INLINE_REWRITES_MAX: Final = 4
 """State files that the task which read the log rewrites itself; above, they are divided among all executors."""

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from storage.columns import Columns, Picked, PickedStruct, assemble, encode_bitmaps
 from storage.fold import Groups
 from storage.lake.errors import LakeDamage
-from storage.lake.keys import keys_of_texts
+from storage.lake.keys import Key, keys_of_texts, place_of
 from storage.lake.table_schema import TableSchema
 from storage.rows import ABSENT, KIND, NEW, OP, TX, Flags, Integers, Kind, row_schema
 
@@ -47,13 +47,13 @@ class Lives:
         names = [field.name for field in self.rows[0].schema.field(NEW).type]
         return [_truncate(names), *self.rows]
 
-    def between(self, low: int | str | None, high: int | str | None) -> "Lives":
+    def between(self, low: Key | None, high: Key | None) -> "Lives":
         """Those with low <= key < high; None is no bound."""
         keys = self.keys
-        start = 0 if low is None else _place(keys, low)
-        stop = len(keys) if high is None else _place(keys, high)
+        start = 0 if low is None else place_of(keys, low)
+        stop = len(keys) if high is None else place_of(keys, high)
         table = pa.Table.from_batches(self.rows).slice(start, stop - start)
-        return Lives(self.is_emptied, table.to_batches() or self.rows[:1], keys.slice(start, stop - start))
+        return Lives(self.is_emptied, table.to_batches() or [self.rows[0].slice(0, 0)], keys.slice(start, stop - start))
 
 
 def fold_lives(batches: Sequence[pa.RecordBatch], schema: TableSchema) -> Lives:
@@ -115,13 +115,6 @@ def _last_sent(columns: Columns, lives: Groups, index: int) -> Integers:
     if not len(lives.starts):
         return np.empty(0, np.int64)
     return lives.last_except(columns.absent.rows_without(index), columns.count)
-
-
-def _place(keys: pa.Array, key: int | str) -> int:
-    """How many of the sorted keys are below this one."""
-    if pa.types.is_integer(keys.type):
-        return int(np.searchsorted(keys.to_numpy(), key))
-    return int(pc.sum(pc.less(keys, pa.scalar(key, keys.type))).as_py() or 0)
 
 
 def _truncate(names: list[str]) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ Whoever has all of a base on the disk first records it; later cuts begin at the 
 wrote is nobody's. A run of chunks is a sorted file; if runs overlap, their keys are divided into ranges once more.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -26,7 +27,10 @@ from storage.lake.parquet_files import NewFile
 from storage.lake.records import create_once, read_record, record_numbers
 from storage.lake.table_schema import TableSchema
 from storage.lake.tasks import SAMPLE_ROWS, Done, LoadChunks, SortRange, TableWork, Work
+from storage.lake.widening import obstacle
 from storage.offset import LogOffset
+
+logger: Final = logging.getLogger(__name__)
 
 FORMAT: Final = 1
 Runner = Callable[[Sequence[Work]], list[Done]]
@@ -123,7 +127,7 @@ def _overlap(files: Sequence[NewFile]) -> bool:
 
 def _sorted(table: TableWork, done: Sequence[Done], runs: Sequence[NewFile], run: Runner) -> list[NewFile]:
     """Ranges of about equal size, each out of the runs that reach into it; the runs are removed."""
-    keys = pa.array(sorted(key for one in done for key in one.keys))
+    keys = pa.array(sorted(key for one in done for key in one.samples))
     every = STATE_FILE_ROWS // SAMPLE_ROWS
     bounds = [None, *dict.fromkeys(keys.to_pylist()[every::every]), None]
     work = []
@@ -148,12 +152,8 @@ def _generation(root: Path, name: str, schema: TableSchema) -> int:
     wanted = {"state": schema.state if schema.has_state else None, "changes": schema.changes}
     for side, columns in wanted.items():
         known = DeltaLog(root / side_folder(name, newest, side)).schema() if newest else None
-        if columns is not None and known is not None and not _can_go_on(known, columns):
+        why = obstacle(known, columns) if columns is not None and known is not None else None
+        if why is not None:
+            logger.warning("table %s: generation %d begins, with a history of its own: %s", name, newest + 1, why)
             return newest + 1
     return max(newest, 1)
-
-
-def _can_go_on(known: pa.Schema, wanted: pa.Schema) -> bool:
-    """Columns may come and go; one that stays keeps its type."""
-    types = {field.name: field.type for field in known}
-    return all(types.get(field.name, field.type) == field.type for field in wanted)

@@ -19,7 +19,7 @@ from storage.disk import LocalDisk
 from storage.errors import Refetch, UnknownLog
 from storage.handle_reading import read_handle
 from storage.lake.changes import Typed
-from storage.lake.errors import LogGap, UnknownShape
+from storage.lake.errors import LakeDamage, LogGap, UnknownShape
 from storage.lake.loads import base_of
 from storage.lake.pieces import Range, pieces
 from storage.lake.table_schema import TableSchema
@@ -48,7 +48,10 @@ class LogSource:
     def base(self) -> Base:
         """What a reader of the shape begins with."""
         if self._base is None:
-            self._base = base_of(self._reader, self.shape)
+            try:
+                self._base = base_of(self._reader, self.shape)
+            except LakeDamage as error:
+                raise LogGap(f"the base of {self.shape.handle!r} was replaced; begin a new query") from error
         return self._base
 
     def end(self) -> LogOffset:

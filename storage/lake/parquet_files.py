@@ -1,24 +1,28 @@
 """Parquet files of the lake: written once under a name of their own, synced, never changed.
 
-A file of a state says in its footer which key is its least, so a lake needs no list of ranges beside its tables.
+A file of a state says in its footer which key is the least of each row group, so a lake needs no list of ranges beside
+its tables. Row groups can be written apart from their file, and carried from file to file as they are.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.lake.state import Key
+from storage.lake.keys import Key
+from storage.lake.parquet_footer import MAGIC, Footer, RowGroup
 
-_FACTS: Final = b"shapelog"
+FACTS: Final = b"shapelog"
+"""Under this name a footer has what the lake says of a file."""
+
 _COMPRESSION: Final = "zstd"
 _ROW_GROUP_ROWS: Final = 65_536
-"""So that a reader of a key range skips most of a file."""
+"""Of a file of changes: so that a reader of a range of offsets skips most of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,9 @@ class NewFile:
 class FileWriter:
     """One file on its way; `finish` returns once it is on the disk."""
 
-    def __init__(self, folder: Path, name: str, schema: pa.Schema, facts: dict[str, Any] | None = None) -> None:
+    def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
         self._path = folder / name
-        metadata = None if facts is None else {_FACTS: orjson.dumps(facts)}
-        self._writer = pq.ParquetWriter(self._path, schema.with_metadata(metadata), compression=_COMPRESSION)
+        self._writer = pq.ParquetWriter(self._path, schema.with_metadata(None), compression=_COMPRESSION)
         self.rows = 0
 
     def write(self, rows: pa.Table) -> None:
@@ -48,32 +51,84 @@ class FileWriter:
         self._writer.write_table(rows.replace_schema_metadata(None), row_group_size=_ROW_GROUP_ROWS)
         self.rows += len(rows)
 
-    def finish(self, low: Key | None = None, high: Key | None = None) -> NewFile:
+    def finish(self) -> NewFile:
         """Make it durable; the caller syncs the folder."""
         self._writer.close()
         sync_file(self._path)
-        return NewFile(self._path.name, self.rows, self._path.stat().st_size, low, high)
+        return NewFile(self._path.name, self.rows, self._path.stat().st_size)
 
 
-def write_file(
-    folder: Path,
-    name: str,
-    rows: Iterable[pa.Table],
-    schema: pa.Schema,
-    low: Key | None = None,
-    high: Key | None = None,
-) -> NewFile:
-    """A whole file, with its least key in the footer if it has one."""
-    writer = FileWriter(folder, name, schema, None if low is None else {"low": low, "high": high})
-    for table in rows:
-        writer.write(table)
-    return writer.finish(low, high)
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row group, in whatever file or buffer it lies."""
+
+    source: pa.Buffer
+    footer: Footer
+    facts: RowGroup
+    low: Key
+    """Its least key."""
+
+    def fits(self, footer: Footer) -> bool:
+        """Whether it can stand in a file with such a footer."""
+        return self.facts.is_movable and self.footer.is_like(footer, but_for=FACTS)
+
+
+def footer_of(schema: pa.Schema) -> Footer:
+    """What a file without rows says of itself."""
+    return Footer.of(memoryview(_written(schema.empty_table(), schema, 1)))
+
+
+def encoded(rows: pa.Table, schema: pa.Schema, group_rows: int, lows: Sequence[Key]) -> list[Group]:
+    """Rows as row groups, in memory; `lows` are their least keys."""
+    return _groups(_written(rows, schema, group_rows), lows)
+
+
+def groups_in(path: Path) -> list[Group]:
+    """A file's row groups; none if it does not say their least keys, as older ones do not."""
+    with pa.memory_map(str(path)) as file:
+        content = file.read_buffer()
+    lows = orjson.loads(Footer.of(memoryview(content)).texts.get(FACTS, b"{}")).get("lows", [])
+    return _groups(content, lows) if lows else []
+
+
+def rows_of_groups(groups: Sequence[Group], numbers: Sequence[int]) -> pa.Table:
+    """The rows of some row groups, by their numbers in the one file where they lie."""
+    return pq.ParquetFile(pa.BufferReader(groups[0].source)).read_row_groups(list(numbers))
+
+
+def write_groups(path: Path, groups: Sequence[Group]) -> NewFile:
+    """A file of these row groups, durable; the caller syncs the folder."""
+    placed: list[RowGroup] = []
+    with path.open("xb") as file:
+        file.write(MAGIC)
+        for number, group in enumerate(groups):
+            start, stop = group.facts.span
+            placed.append(group.facts.moved(file.tell() - start, number))
+            file.write(memoryview(group.source)[start:stop])
+        lows = [group.low for group in groups]
+        footer = groups[0].footer.with_groups(placed, {FACTS: orjson.dumps({"low": lows[0], "lows": lows})})
+        file.write(footer.tail())
+        size = file.tell()
+    sync_file(path)
+    return NewFile(path.name, sum(group.facts.rows for group in groups), size, lows[0])
 
 
 def facts_of(path: Path) -> tuple[int, Key]:
     """How many rows a file of a state has, and its least key."""
     footer = pq.read_metadata(path)
-    return footer.num_rows, orjson.loads(footer.metadata[_FACTS])["low"]
+    return footer.num_rows, orjson.loads(footer.metadata[FACTS])["low"]
+
+
+def _written(rows: pa.Table, schema: pa.Schema, group_rows: int) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema.with_metadata(None), compression=_COMPRESSION) as writer:
+        writer.write_table(rows.replace_schema_metadata(None), row_group_size=group_rows)
+    return sink.getvalue()
+
+
+def _groups(content: pa.Buffer, lows: Sequence[Key]) -> list[Group]:
+    footer = Footer.of(memoryview(content))
+    return [Group(content, footer, facts, low) for facts, low in zip(footer.groups, lows, strict=True)]
 
 
 def read_rows(path: Path) -> pa.Table:

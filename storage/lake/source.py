@@ -48,8 +48,12 @@ def register(session: SparkSession) -> None:
 
 @dataclass
 class Part(InputPartition):
-    """A range of offsets, as text: rows above the first, up to the second."""
+    """A range of offsets of a handle, as text: rows above the first, up to the second.
 
+    By handle, for a name may stand on another base when the part is read.
+    """
+
+    handle: str
     after: str
     upto: str
 
@@ -98,13 +102,15 @@ class _Reading:
 
     def parts(self, source: LogSource, after: LogOffset, upto: LogOffset) -> list[Part]:
         """The range, for as many tasks as are worth it."""
-        return [Part(str(start), str(stop)) for start, stop in source.ranges(after, upto)] or [Part("-1", "-1")]
+        handle = source.shape.handle
+        parts = [Part(handle, str(start), str(stop)) for start, stop in source.ranges(after, upto)]
+        return parts or [Part(handle, "-1", "-1")]
 
     def rows(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part."""
         assert isinstance(part, Part), "it is one of ours"
         after, upto = LogOffset.parse(part.after), LogOffset.parse(part.upto)
-        yield from self.source().read(after, upto, self._columns)
+        yield from LogSource(self._options["data"], part.handle).read(after, upto, self._columns)
 
 
 class ShapelogReader(_Reading, DataSourceReader):

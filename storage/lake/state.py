@@ -1,17 +1,20 @@
 """The rows of a table as of an LSN: sorted by key, cut into files of disjoint ranges. Pure.
 
 A file is known by its least key; a key belongs to the last file that begins at or below it, or to the first. Folded
-rows change only the files to which their keys belong.
+rows change only the files to which their keys belong. Row groups within a file are ranges in the same way.
 
 Invariants:
     merge(rows, lives) has each key once, ascending
     a column that an UPDATE did not send keeps its value, and its quarantined text
     what `rewrites` returns touches every key of the lives once, and no file twice
+    the shares of a rewrite are its range, in disjoint parts
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +23,15 @@ import pyarrow.compute as pc
 
 from storage.lake.changes import Typed
 from storage.lake.errors import LakeDamage
-from storage.lake.keys import keys_of_state
-from storage.lake.limits import STATE_FILE_BYTES, STATE_FILE_ROWS
+from storage.lake.keys import Key, keys_of_state, place_of
+from storage.lake.limits import STATE_FILE_BYTES, STATE_FILE_ROWS, STATE_GROUPS
 from storage.lake.lives import Lives
 from storage.lake.quarantine import pack, unpack
 from storage.lake.table_schema import QUARANTINED, TableSchema
 from storage.rows import Kind
 
-Key = int | str
+_FULL: Final = 1.25
+"""Of the target: a file may be so large before it is divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Rewrite:
     """None: from the beginning."""
     high: Key | None
     """The first key that belongs to others; None: to the end."""
+    is_share: bool = False
+    """The files have rows beyond these bounds, which others write."""
 
 
 def rewrites(files: Sequence[StateFile], keys: pa.Array, *, small_rows: int = STATE_FILE_ROWS // 4) -> list[Rewrite]:
@@ -82,13 +88,36 @@ def rewrites(files: Sequence[StateFile], keys: pa.Array, *, small_rows: int = ST
     ]
 
 
+def shares(part: Rewrite, samples: pa.Array, every_rows: int, *, rows_max: int = STATE_FILE_ROWS) -> list[Rewrite]:
+    """A range that much is put into, as several ranges that can be written apart.
+
+    `samples` are sorted keys of what is put there, one for so many rows.
+    """
+    start = 0 if part.low is None else place_of(samples, part.low)
+    stop = len(samples) if part.high is None else place_of(samples, part.high)
+    count = max(1, (stop - start) * every_rows // rows_max)
+    inner = [samples[start + (stop - start) * number // count].as_py() for number in range(1, count)]
+    bounds = [part.low, *(key for key in dict.fromkeys(inner) if part.low is None or key > part.low), part.high]
+    return [Rewrite(part.paths, low, high, is_share=count > 1) for low, high in pairwise(bounds)]
+
+
+def within(rows: pa.Table, schema: TableSchema, part: Rewrite) -> pa.Table:
+    """Those of the sorted rows that a rewrite stands for."""
+    if not part.is_share:
+        return rows
+    keys = keys_of_state(schema, rows)
+    start = 0 if part.low is None else place_of(keys, part.low)
+    stop = len(keys) if part.high is None else place_of(keys, part.high)
+    return rows.slice(start, stop - start)
+
+
 def merge(rows: pa.Table | None, lives: Lives, schema: TableSchema) -> tuple[pa.Table, int]:
     """The rows of a range after its folded rows, and how many values of those are quarantined.
 
     Raises `LakeDamage` for an UPDATE of a row that is not there.
     """
     typed = Typed(lives.rows, schema)
-    rows = schema.state.empty_table() if rows is None or lives.is_emptied else fitted(rows, schema)
+    rows = schema.state.empty_table() if rows is None or lives.is_emptied else fitted(rows, schema.state)
     old_keys = keys_of_state(schema, rows)
     base_count = len(rows)
     match = pc.index_in(lives.keys, value_set=old_keys).fill_null(-1).to_numpy(zero_copy_only=False)
@@ -123,12 +152,17 @@ def merge(rows: pa.Table | None, lives: Lives, schema: TableSchema) -> tuple[pa.
     return pa.Table.from_arrays(parts, schema=schema.state), typed.quarantined_count
 
 
-def divided(rows: pa.Table, *, rows_max: int = STATE_FILE_ROWS, bytes_max: int = STATE_FILE_BYTES) -> list[pa.Table]:
-    """The rows as files of the target's size, the last one with what is left, up to a quarter more. None without rows.
+def divided(rows: pa.Table, *, rows_max: int, bytes_max: int, is_tail: bool = True) -> list[pa.Table]:
+    """The rows as files of the target's size, up to a quarter more. None without rows.
 
-    Where keys grow, full files are left behind, and only the last is written anew.
+    At the tail, where keys grow, full files are left behind, and only the last is written anew; elsewhere all files
+    have room.
     """
     targets = max(len(rows) / rows_max, rows.nbytes / bytes_max)
+    if not is_tail:
+        count = max(1, math.ceil(targets / _FULL))
+        bounds = [len(rows) * number // count for number in range(count + 1)]
+        return [rows.slice(start, stop - start) for start, stop in pairwise(bounds) if stop > start]
     size = max(1, round(len(rows) / max(1.0, targets)))
     starts = [start for start in range(0, len(rows), size) if not start or len(rows) - start > size // 4]
     return [rows.slice(start, stop - start) for start, stop in pairwise([*starts, len(rows)])]
@@ -140,13 +174,36 @@ def low_of(schema: TableSchema, rows: pa.Table) -> Key:
     return key
 
 
-def fitted(rows: pa.Table, schema: TableSchema) -> pa.Table:
+def group_rows(rows: pa.Table) -> int:
+    """Rows of a row group, so that all are of about the same size, and a full file has `STATE_GROUPS` of them."""
+    targets = max(len(rows) / (STATE_FILE_ROWS // STATE_GROUPS), rows.nbytes / (STATE_FILE_BYTES // STATE_GROUPS))
+    count: int = max(1, round(targets))
+    return max(1, math.ceil(len(rows) / count))
+
+
+def packed(sizes: Sequence[tuple[int, int]], *, is_tail: bool = True) -> list[range]:
+    """Row groups (rows and bytes of each) as files, by the same rule as `divided`."""
+    shares_of_file = [max(rows / STATE_FILE_ROWS, size / STATE_FILE_BYTES) for rows, size in sizes]
+    total = sum(shares_of_file)
+    size = 1.0 if is_tail else total / max(1, math.ceil(total / _FULL))
+    found, start, filled = list[range](), 0, 0.0
+    for number, share in enumerate(shares_of_file):
+        is_full = filled + (share if is_tail else share / 2) > size
+        if is_full and number > start and total > (_FULL - 1.0 if is_tail else 0.0):
+            found.append(range(start, number))
+            start, filled = number, 0.0
+        filled += share
+        total -= share
+    return [*found, range(start, len(sizes))] if sizes else []
+
+
+def fitted(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """Rows of an older file with the columns of today; those that were not there are NULL."""
     parts = [
         rows.column(field.name).cast(field.type) if field.name in rows.schema.names else pa.nulls(len(rows), field.type)
-        for field in schema.state
+        for field in columns
     ]
-    return pa.Table.from_arrays(parts, schema=schema.state)
+    return pa.Table.from_arrays(parts, schema=columns)
 
 
 def _check(typed: Typed, match: npt.NDArray[np.int64], lives: Lives) -> None:

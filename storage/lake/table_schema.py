@@ -13,7 +13,6 @@ Invariant: names are unique in small and capital letters alike, and depend on th
 that comes later renames none.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
@@ -21,7 +20,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from storage.errors import UnknownFormat
-from storage.lake.types import LakeType, Reading, lake_type, list_of
+from storage.lake.types import LakeType, Reading, lake_type, list_of, specified_type, unique_names
 
 DEFINITION_VERSION: Final = 1
 """Of the catalog's JSON."""
@@ -38,8 +37,6 @@ QUARANTINE: Final = list_of(
 )
 
 _RESERVED: Final = (LOG_TX, LOG_OP, CHANGE, UNCHANGED, QUARANTINED, KEY)
-_NOT_ALLOWED: Final = re.compile(r"[ ,;{}()\n\t=]")
-"""What Delta's protocol does not take in a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,11 @@ class TableSchema:
             raise UnknownFormat("the shape's definition has another version", found=version, known=DEFINITION_VERSION)
         try:
             sources = [str(column[0]) for column in definition["columns"]]
-            types = [lake_type(int(column[2]), int(column[3])) for column in definition["columns"]]
+            specs = definition.get("types", {})
+            types = [
+                specified_type(specs[column[0]]) if column[0] in specs else lake_type(int(column[2]), int(column[3]))
+                for column in definition["columns"]
+            ]
             key, log = tuple(map(str, definition["key"])), str(definition["log"])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise UnknownFormat(f"a field of the shape's definition is wrong or missing: {error!r}") from None
@@ -121,14 +122,5 @@ class TableSchema:
 
 
 def lake_names(sources: Iterable[str]) -> list[str]:
-    """A name for each column that every engine takes and keeps apart from the others."""
-    taken = set(_RESERVED)
-    names = []
-    for source in sources:
-        plain = _NOT_ALLOWED.sub("_", source)
-        name, number = plain, 2
-        while name.lower() in taken:
-            name, number = f"{plain}_{number}", number + 1
-        taken.add(name.lower())
-        names.append(name)
-    return names
+    """A name for each column, none of them one of the lake's own."""
+    return unique_names(sources, _RESERVED)

@@ -11,15 +11,17 @@ import pyarrow as pa
 from storage.disk import Disk
 from storage.lake.cuts import Cut, TableCut
 from storage.lake.delta_log import Committed, DeltaLog
+from storage.lake.joins import joins
+from storage.lake.keys import Key
 from storage.lake.lake_layout import CHANGES, STATE, generation_folder, side_folder, staging_folder
-from storage.lake.limits import CHANGES_TIERS_BYTES
 from storage.lake.loads import Load
 from storage.lake.parquet_files import NewFile, facts_of
 from storage.lake.pieces import pieces
-from storage.lake.state import StateFile
+from storage.lake.state import StateFile, shares
 from storage.lake.table_schema import TableSchema
-from storage.lake.tasks import Done, MergeRange, ReadPiece, TableWork, Work, planned
+from storage.lake.tasks import SAMPLE_ROWS, Done, JoinChanges, MergeRange, ReadPiece, TableWork, Work, planned
 from storage.lake.versions import SideVersion, TableVersion
+from storage.lake.widening import is_wider, joined
 
 
 class KnownFiles:
@@ -66,6 +68,9 @@ class TableStep:
     def __post_init__(self) -> None:
         self.schema = TableSchema.of_definition(self.part.definition)
         self.sides = {side: self.log_of(self.root / self._side(side)) for side in (STATE, CHANGES)}
+        wanted = {STATE: self.schema.state, CHANGES: self.schema.changes}
+        self.known_columns = {side: log.schema() for side, log in self.sides.items()}
+        self.columns = {side: joined(self.known_columns[side], wanted[side]) for side in wanted}
 
     @property
     def name(self) -> str:
@@ -81,8 +86,7 @@ class TableStep:
         refetched = None
         if self.part.begins and self.before is not None:
             refetched = self.before.upto.tx if self.before.generation == self.part.generation else None
-        small = self._small_changes() if len(ranges) == 1 else ()
-        return [
+        pieces_of_log: list[Work] = [
             ReadPiece(
                 self._table(),
                 after,
@@ -90,10 +94,11 @@ class TableStep:
                 tuple(self.files),
                 is_whole=len(ranges) == 1,
                 refetched=None if number else refetched,
-                small=small,
+                columns=self.columns[CHANGES],
             )
             for number, (after, upto) in enumerate(ranges)
         ]
+        return [*self._joins(), *pieces_of_log]
 
     def second_work(self) -> list[Work]:
         """Ranges of keys to be merged with what the first work staged."""
@@ -102,18 +107,19 @@ class TableStep:
             return []
         last = max((number for number, done in enumerate(staged) if done.is_emptied), default=0)
         is_emptied = any(done.is_emptied for done in staged)
-        keys = sorted({key for done in staged[last:] for key in done.keys})
-        array = pa.array(keys, pa.int64() if keys and isinstance(keys[0], int) else pa.large_string())
+        keys = _sorted({key for done in staged[last:] for key in done.keys})
+        samples = _sorted(key for done in staged[last:] for key in done.samples)
         paths = tuple(done.staged for done in staged[last:] if done.staged is not None)
-        parts = planned(self.files, array, is_emptied=is_emptied)
-        return [MergeRange(self._table(), part, paths) for part in parts]
+        parts = planned(self.files, keys, is_emptied=is_emptied)
+        divided = [one for part in parts for one in shares(part, samples, SAMPLE_ROWS)]
+        return [MergeRange(self._table(), part, paths) for part in divided]
 
     def commit(self) -> TableVersion:
         """Let both of the table's logs have the cut, the changes first; the table as it is then."""
         part, facts = self.part, {"quarantined": sum(done.quarantined for done in self.done)}
         new = [file for done in self.done for file in done.changes]
         gone = {name for done in self.done for name in done.changes_gone}
-        changes, said = self._commit(CHANGES, new, gone, self.schema.changes, facts)
+        changes, said = self._commit(CHANGES, new, gone, facts)
         state = None
         if self.schema.has_state:
             new = [file for done in self.done for file in done.state]
@@ -122,7 +128,7 @@ class TableStep:
                 loaded = {file.name for file in self.load.files}
                 new += [file for file in self.load.files if file.name not in gone]
                 gone = self.gone - loaded
-            state, _ = self._commit(STATE, new, gone, self.schema.state, {})
+            state, _ = self._commit(STATE, new, gone, {})
         shutil.rmtree(self._table().staging, ignore_errors=True)
         known = self.load.quarantined if self.before is None or part.begins else self.before.quarantined
         count = known + int(said.get("quarantined", 0))
@@ -133,7 +139,7 @@ class TableStep:
         return self.sides[side].files()
 
     def _commit(
-        self, side: str, new: Sequence[NewFile], gone: Iterable[str], schema: pa.Schema, facts: dict[str, Any]
+        self, side: str, new: Sequence[NewFile], gone: Iterable[str], facts: dict[str, Any]
     ) -> tuple[SideVersion, dict[str, Any]]:
         log, number = self.sides[side], self.cut.number
         committed: Committed | None = log.adopted(number)
@@ -142,8 +148,9 @@ class TableStep:
             return before, {}
         if committed is None:
             if self.part.begins:
-                log.create(schema)
-            committed = log.commit(number, schema, new, sorted(gone), facts)
+                log.create(self.columns[side])
+            is_all_new = self._is_wider(side)
+            committed = log.commit(number, self.columns[side], new, None if is_all_new else sorted(gone), facts)
         self._remove_orphans(log, new)
         log.checkpoint(committed.version)
         return SideVersion(committed.version, number), committed.facts
@@ -167,12 +174,19 @@ class TableStep:
         self.files = [self.known.state_file(folder, name) for name in listed]
         self.known.forget_except(folder, listed)
 
-    def _small_changes(self) -> tuple[str, ...]:
-        """Files at the end of the table that are written anew as one."""
-        folder = self.root / self._side(CHANGES)
-        names = self.sides[CHANGES].files()  # by offset
-        count = tail_to_merge([(folder / name).stat().st_size for name in names])
-        return tuple(names[len(names) - count :])
+    def _is_wider(self, side: str) -> bool:
+        """Whether all of a side's files are written anew with this cut, since a column's type is wider from now on."""
+        known = self.known_columns[side]
+        return self.part.begins and known is not None and is_wider(known, self.columns[side])
+
+    def _joins(self) -> list[Work]:
+        """Files of changes that are written anew: neighbours as one, or each with wider columns."""
+        folder, names = self.root / self._side(CHANGES), self.sides[CHANGES].files()  # by offset
+        if self._is_wider(CHANGES):
+            runs = [range(number, number + 1) for number in range(len(names))]
+        else:
+            runs = joins([(folder / name).stat().st_size for name in names])
+        return [JoinChanges(self._table(), tuple(names[run.start : run.stop]), self.columns[CHANGES]) for run in runs]
 
     def _side(self, side: str) -> str:
         return side_folder(self.part.name, self.part.generation, side)
@@ -189,10 +203,6 @@ class TableStep:
         )
 
 
-def tail_to_merge(sizes: Sequence[int]) -> int:
-    """How many of the last files are written anew as one: those of the first tier that is full."""
-    for bytes_max, count_min in CHANGES_TIERS_BYTES:
-        count = next((place for place, size in enumerate(reversed(sizes)) if size >= bytes_max), len(sizes))
-        if count >= count_min:
-            return count
-    return 0
+def _sorted(keys: Iterable[Key]) -> pa.Array:
+    found = sorted(keys)
+    return pa.array(found, pa.int64() if found and isinstance(found[0], int) else pa.large_string())

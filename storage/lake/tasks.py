@@ -3,6 +3,7 @@
 A task writes files under names of its own and returns what it wrote. Only returned names count, so a task may be run
 twice, or die: it leaves a file that nobody names.
 
+    JoinChanges   files of changes -> one, with the columns of today
     ReadPiece     a range of a log -> a file of changes; its folded rows -> files of the state, or staged for others
     MergeRange    staged folded rows, and the state's files of one key range -> files of the state
     LoadChunks    chunks of a base -> sorted runs, which are files of the state if no two overlap
@@ -18,18 +19,21 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from storage.disk import LocalDisk
 from storage.errors import Refetch, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.lake.changes import Typed, refetch_row
 from storage.lake.errors import LakeDamage, LogGap
-from storage.lake.keys import keys_of_state
-from storage.lake.lake_layout import changes_after, changes_name, state_name
+from storage.lake.keys import Key, keys_of_state
+from storage.lake.lake_layout import changes_joined, changes_name
 from storage.lake.limits import INLINE_REWRITES_MAX, STATE_FILE_ROWS
 from storage.lake.lives import Lives, fold_lives
-from storage.lake.parquet_files import FileWriter, NewFile, read_rows, sync_file, write_file
-from storage.lake.state import Key, Rewrite, StateFile, divided, fitted, merge, rewrites
+from storage.lake.parquet_files import FileWriter, NewFile, read_rows, sync_file
+from storage.lake.staging import stage, staged
+from storage.lake.state import Rewrite, StateFile, fitted, merge, rewrites
+from storage.lake.state_files import rewrite_files, write_state
 from storage.lake.table_schema import TableSchema
 from storage.limits import READ_BYTES_MAX
 from storage.offset import LogOffset
@@ -65,10 +69,19 @@ class ReadPiece:
     """The state's files."""
     is_whole: bool
     """This is all of the table's cut, so the files may be written anew at once; else the folded rows are staged."""
-    refetched: int | None = None
+    refetched: int | None
     """The log takes another's place, whose changes are known up to this LSN."""
-    small: tuple[str, ...] = ()
-    """Small files of changes that go into the new one."""
+    columns: pa.Schema
+    """Of the table of changes: those of today, and those that went."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinChanges:
+    """Write neighbouring files of changes as one; or one anew, since a column's type was altered."""
+
+    table: TableWork
+    names: tuple[str, ...]
+    columns: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,7 @@ class SortRange:
     high: Key | None
 
 
-Work = ReadPiece | MergeRange | LoadChunks | SortRange
+Work = JoinChanges | ReadPiece | MergeRange | LoadChunks | SortRange
 
 
 @dataclass(slots=True)
@@ -113,7 +126,9 @@ class Done:
     state_gone: list[str] = field(default_factory=list)
     staged: str | None = None
     keys: list[Key] = field(default_factory=list)
-    """Of staged rows: a key in each file of the state that they change. Of a run: some of its keys."""
+    """Of staged rows: a key in each file of the state that they change."""
+    samples: list[Key] = field(default_factory=list)
+    """Of staged rows, and of a run: a key for each `SAMPLE_ROWS`."""
     is_emptied: bool = False
     rows: int = 0
     quarantined: int = 0
@@ -122,6 +137,8 @@ class Done:
 def run(work: Work) -> Done:
     """Do a piece of work."""
     match work:
+        case JoinChanges():
+            return _join_changes(work)
         case ReadPiece():
             return _read_piece(work)
         case MergeRange():
@@ -168,14 +185,14 @@ def _read_piece(work: ReadPiece) -> Done:
     lives: Lives | None = None
     for batches in rows_of(reader_of(table.data), table.name, table.log, work.after, work.upto):
         typed = Typed(batches, schema)
-        writer = writer or _begin_changes(work, done)
-        writer.write(typed.as_changes())
+        writer = writer or _begin_changes(work)
+        writer.write(fitted(typed.as_changes(), work.columns))
         done.rows += typed.count
         done.quarantined += typed.quarantined_count
         if schema.has_state:
             lives = fold_lives([*([] if lives is None else lives.stored()), *batches], schema)
     if writer is None and work.refetched is not None:
-        writer = _begin_changes(work, done)
+        writer = _begin_changes(work)
     if writer is not None:
         done.changes = [writer.finish()]
         sync_file(Path(table.folder, "changes"))
@@ -186,21 +203,29 @@ def _read_piece(work: ReadPiece) -> Done:
         for part in parts:
             _merge(table, part, lives.between(part.low, part.high), done)
     else:
-        done.staged, done.is_emptied = _stage(table, lives), lives.is_emptied
+        done.staged, done.is_emptied = stage(Path(table.staging), lives), lives.is_emptied
         done.keys = [lives.between(part.low, part.high).keys[0].as_py() for part in parts if len(lives.keys)]
+        done.samples = _samples(lives.keys)
     return done
 
 
-def _begin_changes(work: ReadPiece, done: Done) -> FileWriter:
-    """A file of changes, with the rows of small files that it takes the place of."""
-    folder, schema = Path(work.table.folder, "changes"), work.table.schema
+def _join_changes(work: JoinChanges) -> Done:
+    folder = Path(work.table.folder, "changes")
+    writer = FileWriter(folder, changes_joined(work.names[0], work.names[-1], _unique()), work.columns)
+    for name in work.names:
+        with pq.ParquetFile(folder / name) as file:
+            for number in range(file.num_row_groups):
+                writer.write(fitted(file.read_row_group(number), work.columns))
+    done = Done(changes=[writer.finish()], changes_gone=[*work.names])
+    sync_file(folder)
+    return done
+
+
+def _begin_changes(work: ReadPiece) -> FileWriter:
     name = changes_name(work.after, work.upto, _unique())
-    writer = FileWriter(folder, changes_after(name, work.small[0]) if work.small else name, schema.changes)
-    for small in work.small:
-        writer.write(_as_changes(read_rows(folder / small), schema))
-    done.changes_gone = list(work.small)
+    writer = FileWriter(Path(work.table.folder, "changes"), name, work.columns)
     if work.refetched is not None:
-        writer.write(refetch_row(schema, work.refetched, 0))
+        writer.write(fitted(refetch_row(work.table.schema, work.refetched, 0), work.columns))
     return writer
 
 
@@ -213,48 +238,18 @@ def planned(files: Sequence[StateFile], keys: pa.Array, *, is_emptied: bool) -> 
 
 def _merge(table: TableWork, part: Rewrite, lives: Lives, done: Done) -> None:
     """Write one range anew."""
-    folder, schema = Path(table.folder, "state"), table.schema
-    old = [] if lives.is_emptied else [fitted(read_rows(folder / path), schema) for path in part.paths]
-    rows, _ = merge(pa.concat_tables(old) if old else None, lives, schema)
-    done.state += _write_state(table, rows)
+    done.state += rewrite_files(Path(table.folder, "state"), table.cut, part, lives, table.schema)
     done.state_gone += part.paths
-
-
-def _write_state(table: TableWork, rows: pa.Table) -> list[NewFile]:
-    folder, schema, files = Path(table.folder, "state"), table.schema, []
-    for piece in divided(rows):
-        keys = keys_of_state(schema, piece)
-        name = state_name(table.cut, _unique())
-        files.append(write_file(folder, name, [piece], schema.state, keys[0].as_py(), keys[-1].as_py()))
-    if files:
-        sync_file(folder)
-    return files
-
-
-def _stage(table: TableWork, lives: Lives) -> str:
-    """Leave folded rows, sorted by key, for the tasks that merge them."""
-    folder = Path(table.staging)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_unique()}.arrow"
-    batches = lives.stored()
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batches[0].schema) as sink:
-        for batch in batches:
-            sink.write_batch(batch)
-    return str(path)
-
-
-def _staged(path: str) -> list[pa.RecordBatch]:
-    with pa.memory_map(path) as file, pa.ipc.open_file(file) as source:
-        return [source.get_batch(index) for index in range(source.num_record_batches)]
 
 
 def _merge_range(work: MergeRange) -> Done:
     done, schema = Done(), work.table.schema
-    rows: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     for path in work.staged:
-        part = fold_lives(_staged(path), schema).between(work.rewrite.low, work.rewrite.high)
-        rows = fold_lives([*rows, *part.stored()], schema).stored()
-    _merge(work.table, work.rewrite, fold_lives(rows, schema), done)
+        waiting += staged(path, work.rewrite, schema).stored()
+        if sum(batch.num_rows for batch in waiting) > 4 * STATE_FILE_ROWS:
+            waiting = fold_lives(waiting, schema).stored()
+    _merge(work.table, work.rewrite, fold_lives(waiting, schema), done)
     return done
 
 
@@ -271,33 +266,31 @@ def _load_chunks(work: LoadChunks) -> Done:
         return done
     lives = fold_lives(batches, schema)
     rows, done.quarantined = merge(None, lives, schema)
-    done.state = _write_state(table, rows)
-    done.keys = lives.keys.take(pa.array(range(0, len(lives.keys), SAMPLE_ROWS))).to_pylist()
+    done.state = write_state(Path(table.folder, "state"), table.cut, rows, schema)
+    done.samples = _samples(lives.keys)
     return done
 
 
 def _sort_range(work: SortRange) -> Done:
     table, schema = work.table, work.table.schema
-    parts = []
+    parts, folder = [], Path(table.folder, "state")
     for name in work.runs:
-        rows = read_rows(Path(table.folder, "state", name))
+        rows = read_rows(folder / name)
         keys = keys_of_state(schema, rows)
         wanted = pa.array([True] * len(keys)) if work.low is None else pc.greater_equal(keys, work.low)
         if work.high is not None:
             wanted = pc.and_(wanted, pc.less(keys, work.high))
         parts.append(rows.filter(wanted))
-    rows = fitted(pa.concat_tables(parts), schema)
+    rows = fitted(pa.concat_tables(parts), schema.state)
     order = pc.sort_indices(keys_of_state(schema, rows))
-    return Done(state=_write_state(table, rows.take(order)), state_gone=list(work.runs), rows=len(rows))
+    return Done(
+        state=write_state(folder, table.cut, rows.take(order), schema), state_gone=list(work.runs), rows=len(rows)
+    )
 
 
-def _as_changes(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Changes of an older file with the columns of today."""
-    parts = [
-        rows.column(one.name).cast(one.type) if one.name in rows.schema.names else pa.nulls(len(rows), one.type)
-        for one in schema.changes
-    ]
-    return pa.Table.from_arrays(parts, schema=schema.changes)
+def _samples(keys: pa.Array) -> list[Key]:
+    found: list[Key] = keys.take(pa.array(range(0, len(keys), SAMPLE_ROWS))).to_pylist()
+    return found
 
 
 def _unique() -> str:

@@ -1,21 +1,31 @@
 """Which type a column of Postgres has in the lake. Pure.
 
-A type is decided by the column's oid and typmod alone, so it is the same in every process and for ever: what is not in
-the tables below (enums, domains, composites, ranges, types of extensions) is text, as Postgres writes it.
+A type is decided by what the definition of the shape says of the column, so it is the same everywhere and for ever: by
+its oid and typmod, and for a type that is made of others by its specification (`shapes/type_specs.py` writes it). What
+is not in the tables below (enums, types of extensions) is text, as Postgres writes it; so is all that is made of others
+in definitions that have no specifications, since they were made before there were any.
 
 Invariants:
     every type here can be stored by Parquet, by Delta's protocol, and read by Spark, DuckDB, Polars and pyarrow
     a value either is what Postgres has, or is quarantined with its text (`storage.lake.casts`); none is rounded
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
+from storage.errors import UnknownFormat
+
 DECIMAL_PRECISION_MAX: Final = 38
 """Digits that 128 bits hold; neither Spark nor Delta has a wider decimal."""
+
+
+_NOT_ALLOWED: Final = re.compile(r"[ ,;{}()\n\t=]")
+"""What Delta's protocol does not take in a name."""
 
 
 class Reading(StrEnum):
@@ -28,6 +38,8 @@ class Reading(StrEnum):
     BYTES = "bytes"
     INTERVAL = "interval"
     ARRAY = "array"
+    RANGE = "range"
+    COMPOSITE = "composite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +48,8 @@ class LakeType:
 
     arrow: pa.DataType
     reading: Reading
-    element: "LakeType | None" = None
-    """Of an array."""
+    parts: tuple["LakeType", ...] = ()
+    """Of an array its element, of a range its bounds, of a composite its fields."""
 
     @property
     def is_integer(self) -> bool:
@@ -98,8 +110,58 @@ def lake_type(oid: int, typmod: int = -1) -> LakeType:
         return _numeric(typmod)
     if oid in _ELEMENTS:
         element = lake_type(_ELEMENTS[oid], typmod)
-        return LakeType(list_of(element.arrow), Reading.ARRAY, element)
+        return _array(element)
     return _PLAIN.get(oid, TEXT)
+
+
+def specified_type(spec: Any) -> LakeType:  # noqa: ANN401 - JSON
+    """The type that a specification tells; raises `UnknownFormat` for one that is none."""
+    try:
+        match spec:
+            case [oid, typmod]:
+                return lake_type(int(oid), int(typmod))
+            case {"kind": "enum"}:
+                return TEXT
+            case {"kind": "array", "of": of}:
+                return _array(specified_type(of))
+            case {"kind": "range", "of": of}:
+                return _range(specified_type(of))
+            case {"kind": "composite", "fields": fields}:
+                return _composite([(str(name), specified_type(of)) for name, of in fields])
+    except (TypeError, ValueError) as error:
+        raise UnknownFormat(f"the specification of a type is wrong: {error!r}", found=spec) from None
+    raise UnknownFormat("a type has a specification that is not known", found=spec)
+
+
+def _array(element: LakeType) -> LakeType:
+    return LakeType(list_of(element.arrow), Reading.ARRAY, (element,))
+
+
+def _range(bound: LakeType) -> LakeType:
+    fields = [pa.field("lower", bound.arrow), pa.field("upper", bound.arrow), pa.field("bounds", pa.string())]
+    return LakeType(pa.struct(fields), Reading.RANGE, (bound, bound))
+
+
+def _composite(fields: list[tuple[str, LakeType]]) -> LakeType:
+    if not fields:
+        return TEXT  # neither Parquet nor Delta has a struct without fields
+    names = unique_names((name for name, _ in fields), ())
+    arrow = pa.struct([pa.field(name, kind.arrow) for name, (_, kind) in zip(names, fields, strict=True)])
+    return LakeType(arrow, Reading.COMPOSITE, tuple(kind for _, kind in fields))
+
+
+def unique_names(sources: Iterable[str], reserved: Iterable[str]) -> list[str]:
+    """A name for each source that every engine takes and keeps apart from the others."""
+    taken = set(reserved)
+    names = []
+    for source in sources:
+        plain = _NOT_ALLOWED.sub("_", source)
+        name, number = plain, 2
+        while name.lower() in taken:
+            name, number = f"{plain}_{number}", number + 1
+        taken.add(name.lower())
+        names.append(name)
+    return names
 
 
 def _numeric(typmod: int) -> LakeType:

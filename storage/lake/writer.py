@@ -27,7 +27,7 @@ from storage.disk import LocalDisk
 from storage.errors import StorageError, UnknownLog, named_faults
 from storage.folder_reader import FolderReader
 from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
-from storage.lake.delta_log import DeltaLog, files_at
+from storage.lake.delta_log import DeltaLog
 from storage.lake.errors import LaggingWriter, LogGap
 from storage.lake.lake_layout import CUTS, SIDES, TABLES, numbered_path, side_folder
 from storage.lake.limits import LEASE_SECONDS
@@ -164,7 +164,8 @@ class LakeWriter:
             return
         found = read_load(self._lake, shape.log)
         if found is None:
-            base = base_of(self._reader, shape)
+            # Of the newest handle: what G lists may have had a base that was folded into another since.
+            base = base_of(self._reader, self._catalog.state.newest_of(shape.log) or shape)
             self._lease(shape.log, base.floor)
             self._at("before a load")
             found = load(self._lake, self._root, str(self._data.root), shape, base, self._run, self._unique)
@@ -251,7 +252,7 @@ class LakeWriter:
         assert table is not None, "it is one of the version's"
         assert of_version is not None, "the side is there"
         folder = self._root / side_folder(name, table.generation, side)
-        files = files_at(folder, of_version.delta)
+        files = self._log_of(folder).files_at(of_version.delta)
         build_view(self._root, name, table.generation, side, of_version.cut, files, self._unique)
         show_view(self._root, name, side, of_version.cut, self._unique)
 

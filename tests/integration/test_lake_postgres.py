@@ -4,10 +4,13 @@ import datetime as dt
 import decimal
 import random
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, LiteralString
 
+import duckdb
 import numpy as np
+import polars as pl
 import pytest
 
 from storage.lake.errors import LakeWaits
@@ -22,27 +25,36 @@ TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
 CREATE DOMAIN short AS text CHECK (length(value) < 9);
 CREATE TYPE pair AS (a int, b text);
+CREATE DOMAIN cents AS numeric(8,2);
+CREATE DOMAIN wages AS cents;
+CREATE TYPE part AS (of pair, during daterange, moods mood[], pay wages);
+CREATE TYPE span AS RANGE (subtype = cents);
 CREATE TABLE typed (
     id bigint PRIMARY KEY, i2 smallint, i4 int, f4 real, f8 double precision, n numeric(12,3), n_any numeric,
     b bool, t text, v varchar(9), u uuid, d date, ts timestamp, tz timestamptz, tm time, iv interval, by bytea,
-    j jsonb, ai int[], at text[], an numeric(6,2)[], ad timestamptz[], e mood, dom short, r int4range, c pair
+    j jsonb, ai int[], at text[], an numeric(6,2)[], ad timestamptz[], e mood, dom short, r int4range, c pair,
+    w wages, aw wages[], ae mood[], sp span, p part, ap pair[], ar int4range[], nr numrange
 )"""
 ROWS = r"""
 INSERT INTO typed VALUES
  (1, 2, 3, 1.5, 2.25, 12.345, 1e40, true, 'x', 'y', '7c5de1cc-8d0b-4b6c-9d4e-3a3f0e6c1b2a', '2024-02-29',
   '2024-02-29 12:13:14.123456', '2024-02-29 12:13:14+02', '24:00', '1 year 2 mons -3 days 04:05:06.7', '\x00ff',
   '{"a": [1, null]}', '{1,NULL,3}', '{a,"b c","d\"e",NULL,"NULL",""}', '{1.50,NULL}', '{2024-01-01 00:00:00+00}',
-  'ok', 'dom', '[1,5)', ROW(1, 'a b')),
+  'ok', 'dom', '[1,5)', ROW(1, 'a b'),
+  1.5, '{1.25,NULL}', '{ok,sad}', '(1.5,2.5]', ROW(ROW(7, 'q"\ ,)'), '[2024-01-01,)', '{ok}', 2),
+  ARRAY[ROW(1, 'x'), NULL, ROW(NULL, 'y z')]::pair[], ARRAY['[1,3)', 'empty']::int4range[], '(,1.5]'),
  (2, -32768, -2147483648, 'NaN', '-Infinity', 'NaN', 'NaN', false, '', '', NULL, 'infinity', '-infinity',
   '0044-03-15 00:00:00+00 BC', '00:00', '-00:00:00.000001', '', 'null', '{{1,2},{3,4}}', '{}', '{NaN}', '{infinity}',
-  'sad', NULL, 'empty', NULL),
+  'sad', NULL, 'empty', NULL,
+  NULL, '{}', NULL, 'empty', ROW(NULL, '[-infinity,infinity]', NULL, NULL), '{}', NULL, '(,)'),
  (3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-  NULL, NULL, NULL, NULL, NULL, NULL),
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
  (9223372036854775807, 0, 0, 0.1, 0.1, 999999999.999, 0.10, true, E'line\nbreak, "quoted" \\', 'é', NULL,
   '9999-12-31', '9999-12-31 23:59:59.999999', '0001-01-01 00:00:00+00', '23:59:59.999999', '178000 years', '\xdeadbeef',
-  '"text"', '[0:1]={7,8}', '{x}', '{}', '{}', 'ok', '', '(,)', ROW(NULL, ''))"""
+  '"text"', '[0:1]={7,8}', '{x}', '{}', '{}', 'ok', '', '(,)', ROW(NULL, ''),
+  'NaN', '{NaN}', '{}', '[1,)', ROW(ROW(NULL, NULL), NULL, '{}', 0), NULL, NULL, '[1,2]')"""
 SAME: LiteralString = "id, i2, i4, f8, b, t, v, by, at"
-AS_TEXT = "n_any, u, tm, j, e, dom, r, c"
+AS_TEXT = "n_any, u, tm, j, e, dom"
 
 
 def lake_once(data: Path, lake: Path) -> list[Told]:
@@ -87,10 +99,17 @@ async def test_every_type(newest_database: Database, tmp_path: Path) -> None:
         for name, text in zip(AS_TEXT.split(", "), texts[key], strict=True):
             assert row[name] == text, name
     check_by_hand(rows)
+    made = ["id", "r", "c", "w", "aw", "ae", "sp", "p", "ap", "ar", "nr"]
+    table = version.table("typed")
+    expected = sorted(table.arrow().select(made).to_pylist(), key=itemgetter("id"))
+    delta = pl.scan_delta(str(Path(table.files()[0]).parent), version=table.delta().version())
+    assert delta.select(made).sort("id").collect().to_arrow().to_pylist() == expected
+    files = duckdb.read_parquet(table.files()).project(", ".join(made)).order("id")
+    assert files.to_arrow_table().to_pylist() == expected
 
 
 def as_texts_sql() -> LiteralString:
-    return "n_any::text, u::text, tm::text, j::text, e::text, dom::text, r::text, c::text"
+    return "n_any::text, u::text, tm::text, j::text, e::text, dom::text"
 
 
 def check_by_hand(rows: dict[int, dict[str, Any]]) -> None:
@@ -113,11 +132,36 @@ def check_by_hand(rows: dict[int, dict[str, Any]]) -> None:
         "ai": ("{{1,2},{3,4}}", "dimensions"),
         "an": ("{NaN}", "element"),
         "ad": ("{infinity}", "element"),
+        "p": ('(,"[-infinity,infinity]",,)', "element"),
     }
     assert two["iv"]["microseconds"] == -1
     assert last["f4"] == np.float32(0.1)
     assert last["iv"]["months"] == 178_000 * 12
-    assert [entry["column"] for entry in last["_quarantined"]] == ["ai"]
+    assert [entry["column"] for entry in last["_quarantined"]] == ["ai", "w", "aw"]
+    check_made_types(rows)
+
+
+def check_made_types(rows: dict[int, dict[str, Any]]) -> None:
+    """Domains, ranges, composites, and arrays of them."""
+    one, two, last = rows[1], rows[2], rows[2**63 - 1]
+    assert one["r"] == {"lower": 1, "upper": 5, "bounds": "[)"}
+    assert two["r"] == {"lower": None, "upper": None, "bounds": "empty"}
+    assert last["r"] == {"lower": None, "upper": None, "bounds": "()"}
+    assert [row["c"] for row in (one, two, last)] == [{"a": 1, "b": "a b"}, None, {"a": None, "b": ""}]
+    assert one["w"] == decimal.Decimal("1.50")
+    assert one["aw"] == [decimal.Decimal("1.25"), None]
+    assert one["ae"] == ["ok", "sad"]
+    assert one["sp"] == {"lower": decimal.Decimal("1.50"), "upper": decimal.Decimal("2.50"), "bounds": "(]"}
+    assert one["p"] == {
+        "of": {"a": 7, "b": 'q"\\ ,)'},
+        "during": {"lower": dt.date(2024, 1, 1), "upper": None, "bounds": "[)"},
+        "moods": ["ok"],
+        "pay": decimal.Decimal("2.00"),
+    }
+    assert one["ap"] == [{"a": 1, "b": "x"}, None, {"a": None, "b": "y z"}]
+    assert one["ar"] == [{"lower": 1, "upper": 3, "bounds": "[)"}, {"lower": None, "upper": None, "bounds": "empty"}]
+    assert one["nr"] == {"lower": None, "upper": "1.5", "bounds": "(]"}
+    assert last["p"]["of"] == {"a": None, "b": None}
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,23 @@ from storage.errors import UnknownFormat
 from storage.lake import limits
 from storage.lake.delta_log import DeltaLog
 from storage.lake.errors import CommitUnknown, LaggingWriter, LogGap, NoTable, NotALake, NoVersion, OtherSettings
+from storage.lake.joins import joins
 from storage.lake.lake_reader import open_lake
 from storage.lake.loads import read_loads
 from storage.lake.materialize import Order, Told, materialize
-from storage.lake.parquet_files import write_file
+from storage.lake.parquet_files import FileWriter, NewFile
 from storage.lake.retire import retire
 from storage.lake.spark import run_here
+from storage.lake.state import shares
 from storage.lake.table_schema import TableSchema
-from storage.lake.table_step import tail_to_merge
 from storage.leases import leases
 from storage.rows import Kind
 from tests.bank import COLUMNS, FIRST_LSN, as_texts
 from tests.lakes import POINTS, Lakes
+
+
+def empty_file(log: DeltaLog, schema: TableSchema, name: str) -> NewFile:
+    return FileWriter(log.folder, name, schema.state).finish()
 
 
 class Killed(BaseException):
@@ -197,7 +203,7 @@ def test_a_named_shape_holds_the_lake_until_its_successor_is_ready(lakes: Lakes)
     assert table.arrow("changes").column("_kind").to_pylist().count("refetch") == 1
 
 
-def test_a_column_of_another_type_begins_a_generation(lakes: Lakes) -> None:
+def test_a_column_of_another_type_begins_a_generation(lakes: Lakes, caplog: pytest.LogCaptureFixture) -> None:
     writer, bank = lakes.writer(), lakes.bank
     bank.play(5)
     first_lsn = bank.confirm()
@@ -208,6 +214,8 @@ def test_a_column_of_another_type_begins_a_generation(lakes: Lakes) -> None:
     bank.confirm()
     writer.step()
     assert lakes.latest().table("savings").facts.generation == 2
+    assert "generation 2 begins" in caplog.text
+    assert "balance was decimal128(12, 2) and is int64" in caplog.text
     assert lakes.latest().table("savings").arrow().column("balance").to_pylist() == [1]
     lake = open_lake(lakes.root)
     assert lake.version(1).table("savings").facts.generation == 1
@@ -300,9 +308,10 @@ def test_a_shape_removed_in_mid_cut_leaves_the_version(lakes: Lakes) -> None:
 
 def test_large_cuts_are_divided_and_come_to_the_same(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pieces of a log, staged rows, many state files, loads in ranges."""
-    for module in ("state", "loads", "tasks"):
+    for module in ("state", "state_files", "loads", "tasks"):
         monkeypatch.setattr(f"storage.lake.{module}.STATE_FILE_ROWS", 16, raising=False)
-    monkeypatch.setattr("storage.lake.state.divided.__kwdefaults__", {"rows_max": 16, "bytes_max": 1 << 20})
+    monkeypatch.setattr("storage.lake.table_step.shares", partial(shares, rows_max=16))
+    monkeypatch.setattr("storage.lake.table_step.SAMPLE_ROWS", 2)
     monkeypatch.setattr("storage.lake.tasks.SAMPLE_ROWS", 2)
     monkeypatch.setattr("storage.lake.loads.SAMPLE_ROWS", 2)
     monkeypatch.setattr("storage.lake.tasks.INLINE_REWRITES_MAX", 1)
@@ -320,7 +329,7 @@ def test_large_cuts_are_divided_and_come_to_the_same(lakes: Lakes, monkeypatch: 
 
 
 def test_many_small_cuts_leave_few_files(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.lake.table_step.CHANGES_TIERS_BYTES", ((32 << 20, 12), (40_000, 4)))
+    monkeypatch.setattr("storage.lake.table_step.joins", partial(joins, tiers=((32 << 20, 12), (40_000, 4))))
     writer = lakes.writer()
     for _ in range(30):
         lakes.bank.play(4)
@@ -330,13 +339,6 @@ def test_many_small_cuts_leave_few_files(lakes: Lakes, monkeypatch: pytest.Monke
     table = lakes.latest().table("savings")
     assert len(table.files("changes")) <= 16
     assert len(table.files()) == 1
-
-
-@pytest.mark.parametrize(("sizes", "count"), [([], 0), ([1] * 15, 0), ([1] * 16, 16), ([2 << 20, *[1] * 20], 20)])
-def test_which_tail_is_merged(sizes: list[int], count: int) -> None:
-    assert tail_to_merge(sizes) == count
-    assert tail_to_merge([64 << 20, *[2 << 20] * 48]) == 48
-    assert limits.CHANGES_TIERS_BYTES[1][1] == 16
 
 
 def test_retirement_keeps_what_kept_versions_need(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,7 +418,7 @@ def test_a_stale_and_a_fresh_twin_commit_a_cut_once(table: tuple[DeltaLog, Table
     stale, fresh = DeltaLog(log.folder), DeltaLog(log.folder)
     stale_handle = stale.open()
     assert stale_handle is not None
-    files = [write_file(log.folder, f"{name}.parquet", [], schema.state, 1, 1) for name in "abc"]
+    files = [empty_file(log, schema, f"{name}.parquet") for name in "abc"]
     first = log.commit(1, schema.state, files[:1], [], {"quarantined": 3})
     assert fresh.commit(1, schema.state, files[1:2], [], {}).version == first.version
     with pytest.raises(Exception, match="commit"):
@@ -433,7 +435,7 @@ def test_a_commit_that_never_works_is_unknown_and_loud(
     table: tuple[DeltaLog, TableSchema], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, schema = table
-    new = write_file(log.folder, "a.parquet", [], schema.state, 1, 1)
+    new = empty_file(log, schema, "a.parquet")
 
     def refuse(*_: object) -> None:
         raise OSError(5, os.strerror(5))
@@ -447,7 +449,7 @@ def test_a_commit_that_failed_after_it_happened_is_found(
     table: tuple[DeltaLog, TableSchema], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, schema = table
-    new = write_file(log.folder, "a.parquet", [], schema.state, 1, 1)
+    new = empty_file(log, schema, "a.parquet")
     write = DeltaLog._write
 
     def happen_and_fail(self: DeltaLog, *rest: object) -> None:

@@ -12,7 +12,7 @@ from storage.catalog_records import Born, Ended, Ready, Snapshot, Succeeded
 from storage.lake.cuts import Cut, Loaded, decide
 from storage.lake.errors import JavaMissing
 from storage.lake.java import java_home, packaged_java, script_home, version_of
-from storage.lake.lake_layout import changes_after, changes_name, record_number, view_cut
+from storage.lake.lake_layout import changes_joined, changes_name, record_number, view_cut
 from storage.lake.records import create_once, read_record, record_numbers
 from storage.lake.versions import SideVersion, TableVersion, Version
 from storage.memory_disk import MemoryDisk
@@ -73,6 +73,25 @@ def test_a_shape_waits_for_its_birth_and_its_load() -> None:
     catalog.apply(Ready("late", 0))
     assert [table.name for table in cut_of(500, catalog).tables] == ["a", "b"]
     assert [table.name for table in cut_of(1000, catalog, None, 1, 3).tables] == ["a", "late"]
+
+
+def test_a_base_that_is_ahead_of_g_waits_for_it() -> None:
+    """A fold may have rows of transactions above G, which no version at G may show; a log that goes on is read on."""
+    catalog = catalog_with("a", "b")
+    ahead = {1: Loaded(1, 1, LogOffset(600, 5)), 2: Loaded(2, 1, SNAPSHOT_END)}
+    first = decide(None, [record(500, catalog.version)], catalog, ahead, None).cut
+    assert first is not None
+    assert [table.name for table in first.tables] == ["b"]
+    second = decide(first, [record(700, catalog.version)], catalog, ahead, None).cut
+    assert second is not None
+    assert [(table.name, table.after, table.begins) for table in second.tables] == [
+        ("a", LogOffset(600, 5), True),
+        ("b", LogOffset(499, OP_INFINITE), False),
+    ]
+    folded = ahead | {2: Loaded(2, 1, LogOffset(900, 1))}
+    third = decide(second, [record(800, catalog.version)], catalog, folded, None).cut
+    assert third is not None
+    assert [table.name for table in third.tables] == ["a", "b"]
 
 
 def test_an_ended_shape_holds_the_cut_at_the_last_g_that_lists_it() -> None:
@@ -155,7 +174,7 @@ def test_names_of_changes_sort_as_their_offsets(first: int, second: int, third: 
     offsets = [LogOffset(one, OP_INFINITE) for one in (low, middle, high)]
     older, newer = changes_name(offsets[0], offsets[1], "x"), changes_name(offsets[1], offsets[2], "y")
     assert low == middle or older < newer
-    assert changes_after(newer, older) == changes_name(offsets[0], offsets[2], "y")
+    assert changes_joined(older, newer, "y") == changes_name(offsets[0], offsets[2], "y")
 
 
 @pytest.mark.parametrize(("name", "number"), [("000000000012.json", 12), ("x.json", None), ("1.json.w.tmp", None)])

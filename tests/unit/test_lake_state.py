@@ -1,5 +1,6 @@
 """The lake's state against a dict: folds, merges, files of key ranges, over random changes of random tables."""
 
+import random
 from itertools import pairwise
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from storage.lake.changes import Typed
 from storage.lake.errors import LakeDamage
 from storage.lake.keys import keys_of_state
+from storage.lake.limits import STATE_FILE_ROWS
 from storage.lake.lives import Lives, fold_lives
 from storage.lake.quarantine import pack, unpack
-from storage.lake.state import StateFile, divided, low_of, merge, rewrites
+from storage.lake.state import Rewrite, StateFile, divided, low_of, merge, packed, rewrites, shares
 from storage.lake.table_schema import TableSchema, lake_names
 from storage.rows import Kind, row_schema
 
@@ -119,7 +121,7 @@ def test_a_state_has_the_rows_that_the_changes_leave(schema: TableSchema, data: 
             taken += part.keys.to_pylist()
             old = [files.pop(path) for path in sorted(rewrite.paths, key=lambda p: low_of(schema, files[p]))]
             merged, _ = merge(pa.concat_tables(old) if old else None, part, schema)
-            for place, piece in enumerate(divided(merged, rows_max=2)):
+            for place, piece in enumerate(divided(merged, rows_max=2, bytes_max=1 << 30)):
                 files[f"{start}-{rewrite.low}-{place}"] = piece
         assert taken == lives.keys.to_pylist()
     ordered = sorted(files.values(), key=lambda rows: low_of(schema, rows))
@@ -139,6 +141,71 @@ def test_folding_in_two_steps_is_folding_at_once(schema: TableSchema, data: st.D
     twice = fold_lives([batch for part in parts for batch in part.stored()], schema)
     assert as_rows(twice) == as_rows(once)
     assert twice.is_emptied == once.is_emptied
+
+
+@pytest.mark.parametrize("schema", SCHEMAS[:3], ids=lambda schema: "+".join(schema.key))
+@given(st.data())
+def test_ranges_of_folded_rows_are_all_of_them_once(schema: TableSchema, data: st.DataObject) -> None:
+    """Also those ranges in which there are none."""
+    story = stories(data, schema)
+    lives = fold_lives(story.batch(0, len(story.changes)), schema)
+    known = [-1, 1, 5] if schema.key == ("a",) else ["", "x", "xz"]
+    bounds = [None, *sorted(data.draw(st.sets(st.sampled_from([*known, *lives.keys.to_pylist()])))), None]
+    parts = [lives.between(low, high) for low, high in pairwise(bounds)]
+    assert [len(part.keys) for part in parts] == [sum(batch.num_rows for batch in part.rows) for part in parts]
+    assert [row for part in parts for row in as_rows(part)] == as_rows(lives)
+
+
+def inside(key: Any, low: Any, high: Any) -> bool:
+    return (low is None or key >= low) and (high is None or key < high)
+
+
+@given(st.data())
+def test_shares_of_a_range_are_the_range(data: st.DataObject) -> None:
+    samples = sorted(data.draw(st.lists(st.integers(0, 50), max_size=30)))
+    low, high = data.draw(st.none() | st.integers(0, 20)), data.draw(st.none() | st.integers(21, 50))
+    found = shares(Rewrite(("a",), low, high), pa.array(samples, pa.int64()), 10, rows_max=40)
+    assert (found[0].low, found[-1].high) == (low, high)
+    assert all(one.high == other.low for one, other in pairwise(found))
+    assert all(one.low is None or one.low != one.high for one in found)
+    lows: list[Any] = [one.low for one in found[1:]]
+    assert lows == sorted(set(lows))
+    assert all(one.is_share for one in found) or len(found) == 1
+    for one in found:
+        mine = [key for key in samples if inside(key, low, high) and inside(key, one.low, one.high)]
+        assert len(mine) <= 8 or len(set(mine)) < len(mine), "about as many rows as a file takes"
+
+
+SIZES = st.lists(st.tuples(st.integers(1, STATE_FILE_ROWS // 8), st.integers(1, 100)), max_size=40)
+
+
+@given(SIZES, st.booleans())
+def test_row_groups_are_packed_into_files(sizes: list[tuple[int, int]], is_tail: bool) -> None:
+    files = packed(sizes, is_tail=is_tail)
+    assert [number for file in files for number in file] == [*range(len(sizes))]
+    counts = [sum(sizes[number][0] for number in file) for file in files]
+    assert all(0 < count <= STATE_FILE_ROWS * 11 // 8 for count in counts)
+    full = counts[:-1] if is_tail else counts[: len(counts) if len(counts) > 1 else 0]
+    assert all(count > STATE_FILE_ROWS * 3 // 8 for count in full)
+
+
+@pytest.mark.parametrize("grows", [True, False], ids=["growing keys", "random keys"])
+def test_files_of_a_state_stay_few(*, grows: bool) -> None:
+    """A state of 10M rows that came in by 10,000: group by group, in numbers alone."""
+    group, chance = STATE_FILE_ROWS // 8, random.Random(1)
+    files: list[list[int]] = [[0]]
+    for _ in range(1000):
+        weights = [1 + sum(file) for file in files]
+        place = len(files) - 1 if grows else chance.choices(range(len(files)), weights)[0]
+        file = files[place]
+        at = len(file) - 1 if grows else chance.randrange(len(file))
+        rows = file[at] + 10_000
+        file[at : at + 1] = [rows] if rows <= group * 5 // 4 else [rows // 2, rows - rows // 2]
+        parts = packed([(rows, 1) for rows in file], is_tail=place == len(files) - 1)
+        files[place : place + 1] = [file[part.start : part.stop] for part in parts]
+    assert sum(map(sum, files)) == 10_000_000
+    assert len(files) <= 64
+    assert max(map(sum, files)) <= STATE_FILE_ROWS * 11 // 8
 
 
 def as_rows(lives: Lives) -> list[Any]:
