@@ -1,9 +1,14 @@
 """The properties that hold at every step, and after every crash; and those that hold when everything has healed."""
 
+from typing import Final
+
 from cdc.app import App
-from cdc.simulate.oracle import Expectation, Violation, base_of, compare
+from cdc.simulate.definitions import predicate_of
+from cdc.simulate.oracle import Expectation, Violation, base_of, compare, follow
+from cdc.simulate.publisher import publication
 from cdc.simulate.surroundings import Surroundings
 from shapes.definition import Definition
+from shapes.stream_record import StreamRecord, read_stream_record
 from storage.catalog import Catalog
 from storage.catalog_records import Life, Shape
 from storage.clocks import Clocks
@@ -15,6 +20,8 @@ from storage.progress import ProgressLog
 from storage.store import Store
 from storage.store_reader import StoreReader
 
+_LOOKS_BETWEEN_READS_OF_ALL: Final = 16
+
 
 class Checks:
     """Compares the program with the server."""
@@ -22,7 +29,10 @@ class Checks:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._expected: dict[tuple[int, str], Expectation] = {}
-        self.app: App | None = None
+        self._timeline = around.server.timeline
+        self._followed_app: App | None = None
+        self._followed: dict[str, tuple[LogOffset, int]] = {}
+        """By handle: how far a reader in this process has read, and how often it has looked."""
 
     def expected(self, shape: Shape) -> Expectation:
         """What the shape's log must hold."""
@@ -31,12 +41,16 @@ class Checks:
             definition, snapshot = Definition.from_json(shape.definition), shape.snapshot
             server = self._around.server
             seen = server.snapshots[snapshot.xmin, snapshot.xmax, snapshot.xip]
-            found = Expectation(server, definition, self._around.predicate(definition.where), seen)
+            found = Expectation(server, definition, predicate_of(definition.where), seen)
             self._expected[shape.log, shape.handle] = found
         return found
 
     def step(self, app: App) -> None:
         """Safety, as readers in the process see it."""
+        if not self._is_present(app.house.lineage.record):
+            return
+        if app is not self._followed_app:
+            self._followed_app, self._followed = app, {}
         store, reader = app.store, StoreReader(app.store)
         for entry in app.house.registry.living():
             opened = store.logs.peek(entry.log)
@@ -44,10 +58,25 @@ class Checks:
                 visible, durable = store.marks(entry.log)
                 if durable > visible:
                     raise Violation(f"log {entry.log}: D {durable} is above V {visible}")
-                compare(reader, entry.shape, self.expected(entry.shape), visible)
+                self._look(reader, entry.shape, visible)
+
+    def _look(self, reader: StoreReader, shape: Shape, visible: LogOffset) -> None:
+        """As somebody reads who has read before; now and then as somebody who begins anew."""
+        upto, looks = self._followed.get(shape.handle, (visible, 0))
+        if looks and upto == visible:
+            return
+        if visible < upto:
+            raise Violation(f"log {shape.log}: V was {upto}, and is {visible}")
+        if looks % _LOOKS_BETWEEN_READS_OF_ALL:
+            follow(reader, shape, self.expected(shape), upto, visible)
+        else:
+            compare(reader, shape, self.expected(shape), visible)
+        self._followed[shape.handle] = (visible, looks + 1)
 
     def confirming(self, app: App, lsn: int) -> None:
         """What is about to be confirmed is durable in every listed shape, and in the G log."""
+        if not self._is_present(app.house.lineage.record):
+            return
         last = app.progress.history.latest
         if last is None or lsn > last.lsn:
             raise Violation(f"{lsn} is confirmed, and the G log has {last}")
@@ -65,8 +94,11 @@ class Checks:
 
     def _after_crash(self, disk: Disk) -> None:
         catalog, progress = Catalog(disk), ProgressLog(disk)
-        last, confirmed = progress.history.latest, self._around.server.confirmed
-        g = 0 if last is None else last.lsn
+        record = read_stream_record(disk)
+        if record is None or record.identity is None or not self._is_present(record):
+            return
+        last, confirmed = progress.history.last_of(record.incarnation), self._around.server.confirmed
+        g = record.start if last is None else last.lsn
         if last is not None and confirmed is not None and confirmed > g:
             raise Violation(f"the server was told {confirmed}, and after the crash the G log ends with {g}")
         store = Store(disk, Clocks(lambda: 0.0, lambda: 0), confirmed_tx=g)
@@ -84,11 +116,20 @@ class Checks:
         """As a crash at this moment would leave it, if nothing was lost that was written."""
         self.after_crash(self._around.memory.crash_image(luckiest))
 
+    def _is_present(self, record: StreamRecord | None) -> bool:
+        """Whether what the process has is of the server's timeline: what was streamed of another may be undone."""
+        timeline = self._around.server.timeline
+        if timeline != self._timeline:
+            self._timeline, self._expected, self._followed = timeline, {}, {}
+        return record is None or record.identity is None or record.identity.timeline == timeline
+
     def is_quiet(self, app: App) -> str:
         """What is still on its way; nothing when all is."""
         house = app.house
         last = max((one.end_lsn for one in self._around.server.wal if one.is_sent), default=0)
         g = house.collector.tracker.g.lsn
+        if house.session.publisher.baseline != publication(self._around.server):
+            return "somebody altered the publication, and nobody has looked"
         if app.nursery.orders:
             return f"births: {[(str(order.definition), order.status) for order in app.nursery.orders]}"
         if g < last:
@@ -97,28 +138,39 @@ class Checks:
             )
         if (self._around.server.confirmed or 0) < last:
             return f"the server heard {self._around.server.confirmed} of {last}"
-        for entry in house.registry.living():
-            if entry.shape.life is not Life.READY:
-                return f"{entry.handle} is {entry.shape.life}"
-            visible, durable = app.store.marks(entry.log)
-            if visible != durable:
-                return f"log {entry.log}: V is {visible} and D {durable}"
-            at = self.expected(entry.shape).last_below(1 << 63)
-            if at is not None and at > visible:
-                return f"log {entry.log}: V is {visible}, and there is a row at {at}"
-            reader = StoreReader(app.store)
-            self._is_emptied(reader, entry.shape, 1 << 63)
-            if base_of(reader, entry.shape).number != entry.shape.base:
-                return f"log {entry.log} has a newer base than its shape, {entry.shape.base}"
+        lacks = (self._lacks(app, entry.shape) for entry in house.registry.living())
+        return next(filter(None, lacks), "")
+
+    def _lacks(self, app: App, shape: Shape) -> str:
+        """What is missing in a shape; nothing if nothing is."""
+        if shape.life is not Life.READY:
+            return f"{shape.handle} is {shape.life}"
+        visible, durable = app.store.marks(shape.log)
+        if visible != durable:
+            return f"log {shape.log}: V is {visible} and D {durable}"
+        expected = self.expected(shape)
+        if not expected.fits(self._around.server.relations[expected.definition.oid].version):
+            return f"{shape.handle} does not fit its table any more"
+        at = expected.last_below(1 << 63)
+        if expected.hole_at is not None:
+            return f"{shape.handle} lacks what somebody left out of the publication"
+        if at is not None and at.tx > visible.tx:
+            return f"log {shape.log}: V is {visible}, and there is a row at {at}"
+        reader = StoreReader(app.store)
+        self._is_emptied(reader, shape, 1 << 63)
+        if base_of(reader, shape).number != shape.base:
+            return f"log {shape.log} has a newer base than its shape, {shape.base}"
         return ""
 
     def _is_durable(self, shape: Shape, durable: LogOffset, g: int) -> None:
-        at = self.expected(shape).last_below(g)
-        if at is not None and at > durable:
+        expected = self.expected(shape)
+        expected.check_end(g - 1)
+        at = expected.last_below(g)
+        if at is not None and not expected.is_stillborn and at.tx > durable.tx:
             raise Violation(f"{shape.handle} (log {shape.log}) is durable to {durable}, G is {g}, and a row is at {at}")
 
     def _is_emptied(self, reader: StoreReader, shape: Shape, g: int) -> None:
         """A TRUNCATE below G, which is not sent again, has its base."""
         at = self.expected(shape).last_truncate_below(g)
-        if at is not None and base_of(reader, shape).last < at:
+        if at is not None and not self.expected(shape).is_stillborn and base_of(reader, shape).last < at:
             raise Violation(f"{shape.handle} (log {shape.log}) has no base for the TRUNCATE at {at}, and G is {g}")

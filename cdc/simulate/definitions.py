@@ -1,18 +1,19 @@
 """The tables and the shapes that simulations are about; what a clause means is said here a second time, in Python."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from random import Random
 from typing import Final
 
-from cdc.simulate.server import Column, Relation
+from cdc.simulate.tables import Column, Relation, Version
 from shapes.definition import Definition, Table, TableColumn
 from shapes.requests import Request, define
 
 Named = Mapping[str, str | None]
 Predicate = Callable[[Named], bool]
 
-INT4, TEXT = (23, "int4"), (25, "text")
+INT4, INT8, TEXT, VARCHAR = (23, "int4"), (20, "int8"), (25, "text"), (1043, "varchar")
 
 CLAUSES: Final[dict[str, Predicate]] = {
     "grp = 1": lambda row: row["grp"] == "1",
@@ -24,51 +25,77 @@ CLAUSES: Final[dict[str, Predicate]] = {
 """Clauses for the table with these columns."""
 
 
+READS: Final = {clause: {"grp", "val"} & {*clause.replace("(", " ").split()} for clause in CLAUSES}
+"""The columns that each clause reads."""
+
+
 def relations() -> tuple[Relation, ...]:
-    """Empty tables: one key column and two, with whole old rows and without."""
+    """Empty tables: one key column and two, with whole old rows and without; and one that nobody follows."""
+    key, second = Column("id", *INT4, 1, True), Column("pos", *INT4, 2, True)
+    note = Column("note", *TEXT, 3)
+    items = (key, Column("grp", *INT4, 2), Column("val", *TEXT, 3))
     return (
-        Relation(16401, "items", (Column("id", *INT4, True), Column("grp", *INT4), Column("val", *TEXT))),
-        Relation(16402, "lines", (Column("id", *INT4, True), Column("pos", *INT4, True), Column("note", *TEXT))),
-        Relation(16403, "loose", (Column("id", *INT4, True), Column("note", *TEXT)), identity="d"),
+        Relation(16401, Version("items", items)),
+        Relation(16402, Version("lines", (key, second, note))),
+        Relation(16403, Version("loose", (key, note), "d")),
+        Relation(16404, Version("others", (key, note)), is_followed=False),
     )
 
 
-def facts_of(relation: Relation) -> Table:
+@lru_cache(1000)
+def facts_of(oid: int, version: Version) -> Table:
     """The table as the server's catalog has it."""
-    keys = [column.name for column in relation.columns if column.is_key]
+    keys = [column.name for column in version.columns if column.is_key]
     columns = tuple(
         TableColumn(
             one.name,
-            number,
+            one.number,
             one.type_oid,
             one.type_name,
             not_null=one.is_key,
             pk_index=keys.index(one.name) if one.is_key else None,
         )
-        for number, one in enumerate(relation.columns, 1)
+        for one in version.columns
     )
-    return Table(relation.oid, "public", relation.name, "r", "p", relation.identity, columns, relation.oid)
+    return Table(oid, "public", version.name, "r", "p", version.identity, columns, oid)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A shape to be asked for."""
-
-    definition: Definition
-    predicate: Predicate
-
-
-def some_shape(random: Random, relation: Relation) -> Wanted:
+def some_shape(random: Random, relation: Relation) -> Definition:
     """A shape of the table."""
-    is_full = relation.identity == "f"
-    clause = random.choice((None, *CLAUSES)) if relation.name == "items" else None
-    keys = ",".join(column.name for column in relation.columns if column.is_key)
-    columns = random.choice((None, None, keys))
+    version = relation.version
+    names = {column.name for column in version.columns}
+    is_full = version.identity == "f"
+    fitting = [clause for clause, read in READS.items() if read <= names] if {"grp", "val"} & names else []
+    clause = random.choice((None, *fitting))
+    keys = [column.name for column in version.columns if column.is_key]
+    others = [column.name for column in version.columns if not column.is_key]
+    columns = random.choice((None, None, ",".join(keys), ",".join(keys + others[:1])))
     replica = random.choice((None, "full")) if is_full else None
-    definition = define(Request(clause, {}, columns, replica), facts_of(relation))
-    return Wanted(definition, CLAUSES[clause] if clause else lambda _: True)
+    return _defined(clause, columns, replica, relation.oid, version)
 
 
-def named(relation: Relation, row: Sequence[str | None]) -> dict[str, str | None]:
-    """A row with its columns' names."""
-    return {column.name: value for column, value in zip(relation.columns, row, strict=True)}
+@lru_cache(1000)
+def _defined(clause: str | None, columns: str | None, replica: str | None, oid: int, version: Version) -> Definition:
+    """Stories ask for the same again and again, and to parse a clause takes a while."""
+    return define(Request(clause, {}, columns, replica), facts_of(oid, version))
+
+
+def predicate_of(where: str | None) -> Predicate:
+    """What a clause in its canonical form means; the types of columns, which may change, have no part in it."""
+    return _all if where is None else _meanings()[_plain(where)]
+
+
+@cache
+def _meanings() -> dict[str, Predicate]:
+    items = relations()[0]
+    found = {clause: _defined(clause, None, None, items.oid, items.version) for clause in CLAUSES}
+    return {_plain(definition.where or ""): CLAUSES[clause] for clause, definition in found.items()}
+
+
+@lru_cache(1000)
+def _plain(where: str) -> str:
+    return re.sub(r'::[\w."]+|[() ]', "", where)
+
+
+def _all(_row: Named) -> bool:
+    return True

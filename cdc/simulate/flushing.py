@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.virtual_loop import Busy
 from storage.flush import Flushed
 from storage.store import Store
+
+_IDLE_SECONDS: Final = 0.05
+"""Between two looks while nothing is due: a real one is woken, which no story can tell from a look in good time."""
 
 
 @dataclass(slots=True)
@@ -80,20 +83,21 @@ class Flusher:
 
     async def _run(self) -> None:
         try:
+            pause = 0.0
             while not self._is_stopping and not self._around.is_dead:
-                await self._around.pause(0.01 * self._around.flush_pace)
-                await self._flush()
+                await self._around.pause(max(pause, 0.01 * self._around.flush_pace))
+                pause = 0.0 if await self._flush() else _IDLE_SECONDS
         except asyncio.CancelledError:
             return
         except BaseException as failure:  # noqa: BLE001 - as the thread: whatever ends it is told
             if not self._around.is_dead:
                 self._on_failure(failure)
 
-    async def _flush(self) -> None:
+    async def _flush(self) -> bool:
         store = self._store
         job = store.begin_flush()
         if job is None:
-            return
+            return False
         store.flushing.is_taken = True
         try:
             await self._around.pause(0.01)
@@ -104,3 +108,4 @@ class Flusher:
             flushed = store.end_flush(job)
         if flushed:
             self._on_flushed(flushed)
+        return True

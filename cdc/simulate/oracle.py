@@ -7,12 +7,14 @@ log folded by key are the table's rows as of V.
 The expectation is computed a change at a time with dicts, from what the server did, not from what it sent.
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdc.simulate.definitions import Named, Predicate, named
-from cdc.simulate.server import Change, Relation, Seen, Server, Transaction
+from cdc.simulate.definitions import Named, Predicate
+from cdc.simulate.server import Change, Seen, Server, Transaction
+from cdc.simulate.tables import Version
 from shapes.definition import Definition
 from storage.bases import Base
 from storage.catalog_records import Shape
@@ -46,12 +48,34 @@ class Expectation:
     matches: Predicate
     seen: Seen
     rows: list[Told] = field(default_factory=list)
+    ends_at: int | None = None
+    """The first commit with a change of the table as it should not be: the shape ends before it."""
+    hole_at: int | None = None
+    """The first commit of which something is missing in the stream, since somebody else altered the publication."""
     _passed: int = 0
     """How many commits are in `rows`."""
+    _fitting: dict[Version, bool] = field(default_factory=dict)
 
     @property
-    def relation(self) -> Relation:
-        return self.server.relations[self.definition.oid]
+    def is_stillborn(self) -> bool:
+        """The table was altered before its snapshot was taken: it will end, and until then nobody knows what it has."""
+        return not self.fits(self.seen.versions[self.definition.oid])
+
+    def fits(self, version: Version) -> bool:
+        """Whether a table like this is still the one that the shape was defined for."""
+        if version not in self._fitting:
+            now = {column.name: column.type_oid for column in version.columns}
+            wanted = (*self.definition.columns, *self.definition.where_columns)
+            is_same = version.name == self.definition.table and all(now.get(one.name) == one.type_oid for one in wanted)
+            has_all = not self.definition.selects_all or len(now) == len(self.definition.columns)
+            self._fitting[version] = is_same and has_all
+        return self._fitting[version]
+
+    def check_end(self, tx: int) -> None:
+        """Raise `Violation` if the shape should have ended before this commit, or at it."""
+        self._catch_up()
+        if self.ends_at is not None and self.ends_at <= tx:
+            raise Violation(f"{self.definition} is there at {tx}, and its table was another one at {self.ends_at}")
 
     def up_to(self, tx: int) -> list[Told]:
         """The rows of the transactions at or below."""
@@ -70,48 +94,63 @@ class Expectation:
 
     def base(self) -> dict[tuple[str | None, ...], Named]:
         """What the snapshot shows of the shape."""
-        rows = (named(self.relation, row) for row in self.seen.rows[self.definition.oid].values())
-        return {self._key(row): self._selected(row) for row in rows if self.matches(row)}
+        return self._matching(self._rows_seen())
 
     def table_at(self, tx: int) -> dict[tuple[str | None, ...], Named]:
         """The shape's rows of the table when all commits up to there, and those of the snapshot, are visible."""
-        rows = {self._key(named(self.relation, row)): row for row in self.seen.rows[self.definition.oid].values()}
+        rows = self._rows_seen()
         for transaction in self.server.wal:
             if transaction.commit_lsn > tx:
                 break
             if transaction.xid in self.seen.xids:
                 continue
             for change in transaction.changes:
-                if change.relation is not self.relation:
+                if change.relation.oid != self.definition.oid:
                     continue
                 if change.kind == "T":
                     rows.clear()
                 if change.old is not None:
-                    del rows[self._key(named(self.relation, change.old))]
+                    del rows[self._key(change.version.named(change.old))]
                 if change.new is not None:
-                    rows[self._key(named(self.relation, change.new))] = change.new
-        whole = (named(self.relation, row) for row in rows.values())
-        return {self._key(row): self._selected(row) for row in whole if self.matches(row)}
+                    whole = change.version.named(change.new)
+                    rows[self._key(whole)] = whole
+        return self._matching(rows)
+
+    def _rows_seen(self) -> dict[tuple[str | None, ...], Named]:
+        version = self.seen.versions[self.definition.oid]
+        rows = (version.named(row) for row in self.seen.rows[self.definition.oid].values())
+        return {self._key(row): row for row in rows}
+
+    def _matching(self, rows: dict[tuple[str | None, ...], Named]) -> dict[tuple[str | None, ...], Named]:
+        return {key: self._selected(row) for key, row in rows.items() if self.matches(row)}
 
     def _catch_up(self) -> None:
         for transaction in self.server.wal[self._passed :]:
-            if transaction.xid not in self.seen.xids:
+            if transaction.xid not in self.seen.xids and self.ends_at is None:
                 self.rows += self._told_of(transaction)
         self._passed = len(self.server.wal)
 
-    def _told_of(self, transaction: Transaction) -> Iterator[Told]:
+    def _told_of(self, transaction: Transaction) -> list[Told]:
         op = 0
+        rows: list[Told] = []
         for change in transaction.changes:
-            if change.relation is self.relation:
-                yield from self._told(LogOffset(transaction.commit_lsn, op), change)
+            if change.relation.oid == self.definition.oid:
+                if change.is_published and not self.fits(change.version):
+                    self.ends_at = transaction.commit_lsn
+                    return []
+                if change.is_hole:
+                    self.hole_at = self.hole_at or transaction.commit_lsn
+                else:
+                    rows += self._told(LogOffset(transaction.commit_lsn, op), change)
             op += 2 * change.is_published
+        return rows
 
     def _told(self, at: LogOffset, change: Change) -> Iterator[Told]:
         if change.kind == "T":
             yield Told(at, Kind.TRUNCATE, ())
             return
-        old = named(self.relation, change.old) if change.old is not None else None
-        new = named(self.relation, change.new) if change.new is not None else None
+        old = change.version.named(change.old) if change.old is not None else None
+        new = change.version.named(change.new) if change.new is not None else None
         before, after = old is not None and self.matches(old), new is not None and self.matches(new)
         is_second = False
         if before and old is not None and (not after or new is None or self._key(old) != self._key(new)):
@@ -121,11 +160,10 @@ class Expectation:
         if after and new is not None and not before:
             yield self._whole(LogOffset(at.tx, at.op + is_second), Kind.INSERT, new)
         elif after and new is not None and old is not None:
-            yield from self._updated(at, old, new)
+            yield from self._updated(at, old, new, has_old=change.version.identity == "f")
 
-    def _updated(self, at: LogOffset, old: Named, new: Named) -> Iterator[Told]:
+    def _updated(self, at: LogOffset, old: Named, new: Named, *, has_old: bool) -> Iterator[Told]:
         columns = self.definition.view.columns
-        has_old = self.relation.identity == "f"
         changed = [name for name in columns if not has_old or old[name] != new[name]]
         sent = {*changed, *self.definition.key}
         if not has_old and sent == {*self.definition.key}:
@@ -156,7 +194,10 @@ def base_of(reader: StoreReader, shape: Shape) -> Base:
 
 
 def compare(reader: StoreReader, shape: Shape, expected: Expectation, visible: LogOffset) -> None:
-    """Raise `Violation` where a log, read as a reader reads it, is not what it must be up to `visible`."""
+    """Raise `Violation` where a log, read from its base on, is not what it must be up to `visible`."""
+    expected.check_end(visible.tx)
+    if expected.is_stillborn:
+        return
     base = base_of(reader, shape)
     where = f"log {shape.log} ({shape.handle}, {expected.definition}) up to {visible}"
     rows = _base_rows(reader, shape.log, base, expected)
@@ -167,11 +208,36 @@ def compare(reader: StoreReader, shape: Shape, expected: Expectation, visible: L
     floor = base.floor
     found = list(_log_rows(reader, shape.log, floor, expected.definition))
     wanted = [row for row in expected.up_to(visible.tx) if row.at > floor]
-    _same(where, list(map(str, found)), list(map(str, wanted)))
+    _same(where, _texts(found, expected.server), _texts(wanted, expected.server))
+    if expected.hole_at is not None and expected.hole_at <= visible.tx:
+        return
     for told in found:
         _apply(where, rows, told, expected.definition)
     if floor.tx <= visible.tx:
         _same(f"{where}: folded", _sorted(rows), _sorted(expected.table_at(visible.tx)))
+
+
+def follow(reader: StoreReader, shape: Shape, expected: Expectation, after: LogOffset, visible: LogOffset) -> None:
+    """Raise `Violation` where what came after an offset is not what it must be, for a reader who goes on from there."""
+    expected.check_end(visible.tx)
+    if expected.is_stillborn:
+        return
+    found = list(_log_rows(reader, shape.log, after, expected.definition))
+    wanted = [row for row in expected.up_to(visible.tx) if row.at.tx > after.tx]
+    where = f"log {shape.log} ({shape.handle}, {expected.definition}) from {after} up to {visible}"
+    _same(where, _texts(found, expected.server), _texts(wanted, expected.server))
+
+
+def _texts(rows: list[Told], server: Server) -> list[str]:
+    """Rows as texts. Where a server numbers changes now so, now otherwise, only their order counts."""
+    if not server.is_forgetful:
+        return list(map(str, rows))
+    counts: Counter[int] = Counter()
+    texts = []
+    for row in rows:
+        counts[row.at.tx] += 1
+        texts.append(str(replace(row, at=LogOffset(row.at.tx, counts[row.at.tx]))))
+    return texts
 
 
 def _base_rows(reader: StoreReader, log: int, base: Base, expected: Expectation) -> dict[tuple[str | None, ...], Named]:

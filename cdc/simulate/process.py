@@ -50,6 +50,11 @@ class Process:
             return None
         return ShapeService(self.app.house, self.app.nursery)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for what he asked for."""
+        return bool(self._requests)
+
     async def stop(self) -> None:
         """End it in order."""
         for request in self._requests:

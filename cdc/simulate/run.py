@@ -15,7 +15,7 @@ from cdc.simulate.standing_in import standing_in
 from cdc.simulate.virtual_loop import Stuck, VirtualLoop
 from cdc.simulate.world import World
 
-STEPS: Final = 60
+STEPS: Final = 40
 """Deeds of a story: enough for several lives of the process, few enough to be read when one goes wrong."""
 
 _CHUNK: Final = 10

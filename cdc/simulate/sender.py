@@ -8,7 +8,8 @@ Invariants:
 from collections import deque
 
 from cdc.simulate import pgoutput_writer as write
-from cdc.simulate.server import Change, Relation, Row, Server
+from cdc.simulate.server import Change, Server
+from cdc.simulate.tables import Row, Version
 
 
 class Sender:
@@ -19,8 +20,9 @@ class Sender:
         self._start = start
         self._next = next((n for n, one in enumerate(server.wal) if one.commit_lsn >= start), len(server.wal))
         self._frames: deque[bytes] = deque()
-        self._described: set[int] = set()
+        self._described: dict[int, Version] = {}
         self._reached = start
+        self._sends_late = not server.is_forgetful or server.random.random() < 0.5
 
     @property
     def has_more(self) -> bool:
@@ -59,42 +61,45 @@ class Sender:
             return
         at, end = transaction.commit_lsn, transaction.end_lsn
         messages = [write.begin(at, transaction.time, transaction.xid)]
-        changes = transaction.published
+        changes = [one for one in transaction.published if self._sends_late or not one.is_late]
         for number, change in enumerate(changes):
             if change.kind == "T":
                 same = [one for one in changes if one.statement == change.statement]
                 if changes[number - 1] in same and number:
                     continue
-                messages += [text for one in same for text in self._description(one.relation)]
+                messages += [text for one in same for text in self._description(one)]
                 messages.append(write.truncate([one.relation.oid for one in same]))
             else:
-                messages += self._description(change.relation)
+                messages += self._description(change)
                 messages.append(_change(change))
         self._frames += (write.data_frame(message, at, at) for message in messages)
         self._frames.append(write.data_frame(write.commit(at, end, transaction.time), end, end))
         self._reached = at
 
-    def _description(self, relation: Relation) -> list[bytes]:
-        if relation.oid in self._described:
+    def _description(self, change: Change) -> list[bytes]:
+        """A table is described before its first change on a connection, and the first after an alteration."""
+        oid, version = change.relation.oid, change.version
+        if self._described.get(oid) is version:
             return []
-        self._described.add(relation.oid)
-        columns = [(one.name, one.type_oid, one.is_key or relation.identity == "f") for one in relation.columns]
-        return [write.relation(relation.oid, relation.name, columns, relation.identity)]
+        self._described[oid] = version
+        is_full = version.identity == "f"
+        columns = [(one.name, one.type_oid, one.is_key or is_full) for one in version.columns]
+        return [write.relation(oid, version.name, columns, version.identity)]
 
 
 def _change(change: Change) -> bytes:
-    relation, old, new = change.relation, change.old, change.new
-    is_full = relation.identity == "f"
+    oid, version, old, new = change.relation.oid, change.version, change.old, change.new
+    is_full = version.identity == "f"
     tag = b"O" if is_full else b"K"
     if old is None:
         assert new is not None, "an INSERT has a row"
-        return write.insert(relation.oid, new)
-    sent = old if is_full else _key_only(relation, old)
+        return write.insert(oid, new)
+    sent = old if is_full else _key_only(version, old)
     if new is None:
-        return write.delete(relation.oid, sent, tag)
-    has_old = is_full or relation.key_of(old) != relation.key_of(new)
-    return write.update(relation.oid, new, sent if has_old else None, tag)
+        return write.delete(oid, sent, tag)
+    has_old = is_full or version.key_of(old) != version.key_of(new)
+    return write.update(oid, new, sent if has_old else None, tag)
 
 
-def _key_only(relation: Relation, row: Row) -> Row:
-    return tuple(value if column.is_key else None for value, column in zip(row, relation.columns, strict=True))
+def _key_only(version: Version, row: Row) -> Row:
+    return tuple(value if column.is_key else None for value, column in zip(row, version.columns, strict=True))

@@ -12,42 +12,13 @@ Invariants:
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
+from cdc.simulate.tables import Key, Relation, Row, Version
 from storage.catalog_records import Snapshot
 
-Row = tuple[str | None, ...]
-Key = tuple[str | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column."""
-
-    name: str
-    type_oid: int
-    type_name: str
-    is_key: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Relation:
-    """A table with its rows as new snapshots see them."""
-
-    oid: int
-    name: str
-    columns: tuple[Column, ...]
-    identity: str = "f"
-    rows: dict[Key, Row] = field(default_factory=dict)
-    published_since: int | None = None
-    """The number of the alteration of the publication that added it."""
-    owners: dict[Key, "Transaction"] = field(default_factory=dict)
-    """Who changed a row and is not visible yet."""
-    truncated_by: "Transaction | None" = None
-    readers: int = 0
-    """Open snapshots of the table: nobody empties it meanwhile."""
-
-    def key_of(self, row: Row) -> Key:
-        return tuple(value for value, column in zip(row, self.columns, strict=True) if column.is_key)
+FORGETFUL_ODDS: Final = 0.2
+"""How often the server is of the forgetful kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +27,16 @@ class Change:
 
     kind: str
     relation: Relation
+    version: Version
     old: Row | None
     new: Row | None
     is_published: bool
     statement: int
     """Tables that are truncated together have the same number."""
+    is_hole: bool = False
+    """It would be published, had not somebody else altered the publication."""
+    is_late: bool = False
+    """Its table was published when the transaction ran already."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +44,11 @@ class Transaction:
     """One that has written; 0 where there is no commit yet."""
 
     xid: int
+    began: int = 0
+    """The number of the publication's last alteration then."""
     changes: list[Change] = field(default_factory=list)
+    altered: dict[int, Version] = field(default_factory=dict)
+    """What it has made of tables, by their oids."""
     own: dict[tuple[int, Key], Row | None] = field(default_factory=dict)
     emptied: list[Relation] = field(default_factory=list)
     commit_lsn: int = 0
@@ -81,6 +61,10 @@ class Transaction:
     def published(self) -> list[Change]:
         return [change for change in self.changes if change.is_published]
 
+    def version_of(self, relation: Relation) -> Version:
+        """The table as the transaction has it."""
+        return self.altered.get(relation.oid, relation.version)
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -89,6 +73,7 @@ class Seen:
     xids: frozenset[int]
     rows: dict[int, dict[Key, Row]]
     """Of each table by its oid."""
+    versions: dict[int, Version]
 
 
 class Server:
@@ -97,6 +82,7 @@ class Server:
     def __init__(self, random: Random, relations: tuple[Relation, ...]) -> None:
         self.random = random
         self.relations = {relation.oid: relation for relation in relations}
+        self._first_versions = {relation.oid: relation.version for relation in relations}
         self.insert_lsn = random.randrange(1, 1 << 40)
         self.wal: list[Transaction] = []
         """Commits, in their order."""
@@ -106,6 +92,11 @@ class Server:
         self.confirmed: int | None = None
         """The slot, if there is one."""
         self.publication_version = 1
+        self.timeline = 1
+        self.switch_points: dict[int, int] = {}
+        self.is_forgetful = random.random() < FORGETFUL_ODDS
+        """A transaction that was under way when a table was published: one connection sends its later changes of it,
+        another does not. As servers did before the releases of May 2025."""
         self.snapshots: dict[tuple[int, int, tuple[int, ...]], Seen] = {}
         self._next_xid = random.choice((800, (1 << 32) - 20, (1 << 33) - 5))
         self._latest = self._next_xid - 1
@@ -114,10 +105,14 @@ class Server:
     # Transactions
 
     def begin(self) -> Transaction:
-        transaction = Transaction(self._next_xid)
+        transaction = Transaction(self._next_xid, self.publication_version)
         self._next_xid += 1
         self.active[transaction.xid] = transaction
         return transaction
+
+    def begin_subtransaction(self) -> None:
+        """It takes a number of its own; whether it is rolled back or not, no follower ever hears of it."""
+        self._next_xid += 1
 
     def running(self) -> list[Transaction]:
         """Those that may write."""
@@ -129,10 +124,11 @@ class Server:
 
     def rows_for(self, transaction: Transaction, relation: Relation) -> Iterator[tuple[Key, Row]]:
         """The rows that it may change."""
+        now = transaction.version_of(relation)
         if relation not in transaction.emptied:
             for key, row in relation.rows.items():
                 if relation.owners.get(key) is None:
-                    yield key, row
+                    yield key, now.converted(row, relation.version) or ()
         for (oid, key), own in transaction.own.items():
             if oid == relation.oid and own is not None:
                 yield key, own
@@ -146,20 +142,35 @@ class Server:
         return key not in relation.rows or relation in transaction.emptied
 
     def may_write(self, transaction: Transaction, relation: Relation) -> bool:
-        return relation.truncated_by in {None, transaction}
+        return relation.locked_by in {None, transaction}
 
     def change(self, transaction: Transaction, kind: str, relation: Relation, old: Row | None, new: Row | None) -> None:
         """Write."""
         self._statements += 1
-        is_published = relation.published_since is not None
-        transaction.changes.append(Change(kind, relation, old, new, is_published, self._statements))
+        version = transaction.version_of(relation)
+        self._add(transaction, kind, relation, old, new)
         for row, is_there in ((old, False), (new, True)):
             if row is not None:
-                key = relation.key_of(row)
+                key = version.key_of(row)
                 relation.owners[key] = transaction
                 transaction.own[relation.oid, key] = row if is_there else None
 
-    def may_truncate(self, transaction: Transaction, relation: Relation) -> bool:
+    def _add(self, transaction: Transaction, kind: str, relation: Relation, old: Row | None, new: Row | None) -> None:
+        since = relation.published_since
+        change = Change(
+            kind,
+            relation,
+            transaction.version_of(relation),
+            old,
+            new,
+            since is not None,
+            self._statements,
+            is_hole=since is None and relation.has_holes,
+            is_late=since is not None and since > transaction.began and not relation.is_followed,
+        )
+        transaction.changes.append(change)
+
+    def may_lock(self, transaction: Transaction, relation: Relation) -> bool:
         others = [owner for owner in relation.owners.values() if owner is not transaction]
         return not others and not relation.readers and self.may_write(transaction, relation)
 
@@ -167,14 +178,27 @@ class Server:
         """Nobody else has changed a row of these tables."""
         self._statements += 1
         for relation in relations:
-            is_published = relation.published_since is not None
-            transaction.changes.append(Change("T", relation, None, None, is_published, self._statements))
-            relation.truncated_by = transaction
+            self._add(transaction, "T", relation, None, None)
+            relation.locked_by = transaction
             if relation not in transaction.emptied:
                 transaction.emptied.append(relation)
             for oid, key in list(transaction.own):
                 if oid == relation.oid:
                     transaction.own[oid, key] = None
+
+    def alter(self, transaction: Transaction, relation: Relation, version: Version) -> None:
+        """Nobody else has changed a row of the table."""
+        then = transaction.version_of(relation)
+        relation.locked_by = transaction
+        transaction.altered[relation.oid] = version
+        for (oid, key), row in list(transaction.own.items()):
+            if oid == relation.oid:
+                transaction.own[oid, key] = version.converted(row, then)
+
+    def publish(self, relation: Relation, *, is_published: bool) -> None:
+        """Alter the publication."""
+        self.publication_version += 1
+        relation.published_since = self.publication_version if is_published else None
 
     def commit(self, transaction: Transaction) -> None:
         """From here on it is streamed; it is not visible yet."""
@@ -190,6 +214,10 @@ class Server:
         """A commit becomes visible."""
         for relation in transaction.emptied:
             relation.rows.clear()
+        for oid, version in transaction.altered.items():
+            relation = self.relations[oid]
+            then, relation.version = relation.version, version
+            relation.rows = {key: version.converted(row, then) or () for key, row in relation.rows.items()}
         for (oid, key), row in transaction.own.items():
             rows = self.relations[oid].rows
             if row is None:
@@ -206,6 +234,31 @@ class Server:
         """WAL without a commit."""
         self.insert_lsn += size
 
+    def fork(self, switch: int, confirmed: int) -> None:
+        """A standby takes over that has all up to a place of the WAL; its slot may know of less."""
+        self.switch_points[self.timeline] = switch
+        self.timeline += 1
+        for transaction in list(self.active.values()):
+            if transaction.commit_lsn and transaction.end_lsn <= switch:
+                self.show(transaction)
+            else:
+                self.abort(transaction)
+        kept = [one for one in self.wal if one.end_lsn <= switch]
+        if len(kept) < len(self.wal):
+            self._undo(kept)
+        self.insert_lsn = switch
+        self.confirmed = confirmed
+
+    def _undo(self, kept: list[Transaction]) -> None:
+        """Do again what is left."""
+        self.wal, self.visible = kept, set()
+        for relation in self.relations.values():
+            relation.rows.clear()
+            relation.version = self._first_versions[relation.oid]
+        for transaction in kept:
+            self.active[transaction.xid] = transaction
+            self.show(transaction)
+
     # Snapshots
 
     def look(self, birth: int) -> Snapshot:
@@ -218,7 +271,8 @@ class Server:
         """A snapshot whose rows are kept for comparison; its birth is read later."""
         found = self.look(0)
         rows = {oid: dict(relation.rows) for oid, relation in self.relations.items()}
-        self.snapshots[found.xmin, found.xmax, found.xip] = Seen(frozenset(self.visible), rows)
+        versions = {oid: relation.version for oid, relation in self.relations.items()}
+        self.snapshots[found.xmin, found.xmax, found.xip] = Seen(frozenset(self.visible), rows, versions)
         return found
 
     def burn_xid(self) -> None:
@@ -230,5 +284,5 @@ class Server:
         self._latest = max(self._latest, transaction.xid)
         for relation in self.relations.values():
             relation.owners = {key: owner for key, owner in relation.owners.items() if owner is not transaction}
-            if relation.truncated_by is transaction:
-                relation.truncated_by = None
+            if relation.locked_by is transaction:
+                relation.locked_by = None

@@ -4,23 +4,28 @@ Invariant: nothing of a process that has ended, or of a connection that broke, r
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from cdc.simulate.publisher import Publisher, publication
 from cdc.simulate.sender import Sender
 from cdc.simulate.surroundings import Surroundings
-from cdc.source.attempt import Arrived, Connected, Delivery
+from cdc.source.attempt import Arrived, Connected, Delivery, PublicationAltered
 from cdc.source.handshake import Settings
 from cdc.source.identity import Fresh, Identity, Known, OtherTimeline, Proceed, ServerState, judge, refusal
 from cdc.source.lsn import Lsn
 from cdc.source.pgoutput import Decoder
-from cdc.source.publication import Member, PublicationState
-from cdc.source.publisher import Published
 from cdc.source.relations import Relations
 from cdc.source.replies import Replies
 from cdc.source.slot import PLUGIN, SlotState
 from cdc.source.walsender import CopyBatch
+
+_WATCH_SECONDS: Final = 20.0
+_FRAGMENT_CHANGES: Final = (1, 4, 15, 40, 1000)
+_PIECES: Final = ((1, 2, 5), (3, 8), (8, 30), (40, 200))
 
 
 @dataclass(slots=True)
@@ -31,6 +36,8 @@ class Attempt:
     sender: Sender
     decoder: Decoder
     replies: Replies
+    pieces: Sequence[int]
+    """How many frames arrive at a time: on the next connection a transaction comes in other pieces."""
     is_broken: bool = False
 
 
@@ -90,26 +97,39 @@ class Session:
         around = self._around
         around.server_news.clear()
         if not attempt.sender.has_more and not around.keepalives_due:
-            await around.server_news.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_WATCH_SECONDS):
+                    await around.server_news.wait()
+                    return
+            self._watch(attempt)
             return
         await around.pause(0.3 if around.happens(around.lags) else 0.001)
         if attempt.sender.is_midway and around.happens(around.stalls):
             await around.pause(0.5)
-            attempt.is_broken = attempt.is_broken or around.random.random() < 0.5
+            attempt.is_broken = attempt.is_broken or around.happens(around.stall_breaks)
         if attempt.is_broken:
             return
-        frames = attempt.sender.take(around.random.choice((1, 2, 3, 8, 40)))
+        frames = attempt.sender.take(around.random.choice(attempt.pieces))
         if around.keepalives_due:
             around.keepalives_due -= 1
             frames.append(attempt.sender.keepalive(wants_reply=False))
         events = attempt.decoder.feed(CopyBatch.join(frames))
         attempt.replies.heard(attempt.decoder.received, None, 0.0)
         self._ready += (Arrived(attempt.number, event) for event in events)
+        if around.happens(0.05):
+            self._watch(attempt)
+
+    def _watch(self, attempt: Attempt) -> None:
+        """As a real one does once a minute."""
+        altered = self.publisher.changes()
+        if altered:
+            self._ready.append(PublicationAltered(attempt.number, altered, publication(self._around.server)))
 
     async def _connect(self) -> None:
         around = self._around
         known = self._known()
         state = _server_state(around)
+        self.publisher.connected()
         verdict = judge(known, state, adopt=self._adopt)
         if not isinstance(verdict, Proceed):
             raise refusal(verdict)
@@ -118,10 +138,9 @@ class Session:
         start = self._start(verdict, known)
         self._count += 1
         replies = Replies(start, start, 0.0, 0.0)
-        decoder = Decoder(self._relations, fragment_changes_max=around.fragment_changes_max)
-        self.attempt = Attempt(
-            self._count, Sender(around.server, max(start, around.server.confirmed or 0)), decoder, replies
-        )
+        decoder = Decoder(self._relations, fragment_changes_max=around.random.choice(_FRAGMENT_CHANGES))
+        sender = Sender(around.server, max(start, around.server.confirmed or 0))
+        self.attempt = Attempt(self._count, sender, decoder, replies, around.random.choice(_PIECES))
         asyncio.get_running_loop().call_later(around.some_seconds(0.01), self._tell, self.attempt)
         self._ready.append(
             Connected(self._count, state.identity, verdict, start, state.wal_end, _server_state(around).slot)
@@ -133,7 +152,8 @@ class Session:
             if server.confirmed is None:
                 server.confirmed = server.insert_lsn
             return Lsn(server.confirmed)
-        assert not isinstance(verdict, OtherTimeline), "the model has one timeline"
+        if isinstance(verdict, OtherTimeline):
+            return verdict.confirmed
         assert known is not None, "without it the verdict is Fresh"
         return verdict.start
 
@@ -144,45 +164,7 @@ def _server_state(around: Surroundings) -> ServerState:
     if server.confirmed is not None:
         at = Lsn(server.confirmed)
         slot = SlotState("shapelog", PLUGIN, "shop", False, None, at, at, "reserved", None, None, None, None, None)
-    identity = Identity("7", 1, "shop", "shapelog", {}, _publication(around))
-    return ServerState(identity, slot, Lsn(server.insert_lsn))
-
-
-def _publication(around: Surroundings) -> PublicationState:
-    members = {
-        one.oid: Member(one.oid, one.published_since, f'"public"."{one.name}"')
-        for one in around.server.relations.values()
-        if one.published_since is not None
-    }
-    return PublicationState("shapelog", 1, around.server.publication_version, tables=members)
-
-
-class Publisher:
-    """The publication of the model."""
-
-    baseline = None
-
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._settled: set[int] = set()
-
-    async def publish(self, connection: object, names: Sequence[str]) -> Published:  # noqa: ARG002 - as the real one
-        """Add tables; wait for those that wrote to them before."""
-        server = self._around.server
-        for relation in server.relations.values():
-            if f'"public"."{relation.name}"' not in names:
-                continue
-            await self._around.pause(0.01)
-            if relation.published_since is None:
-                server.publication_version += 1
-                relation.published_since = server.publication_version
-            if relation.oid not in self._settled:
-                writers = [one for one in server.active.values() if any(c.relation is relation for c in one.changes)]
-                while any(one.xid in server.active for one in writers):  # noqa: ASYNC110 - the model tells nobody
-                    await asyncio.sleep(0.01)
-                self._settled.add(relation.oid)
-        return Published(_publication(self._around), {}, {}, ())
-
-    async def release(self, *_: object) -> bool:
-        """Nothing ever leaves the publication."""
-        return False
+    identity = Identity("7", server.timeline, "shop", "shapelog", {}, publication(around.server))
+    return ServerState(
+        identity, slot, Lsn(server.insert_lsn), {one: Lsn(at) for one, at in server.switch_points.items()}
+    )

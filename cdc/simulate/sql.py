@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import psycopg
 import pyarrow as pa
 
-from cdc.simulate.definitions import facts_of, named
-from cdc.simulate.server import Relation, Seen
+from cdc.simulate.definitions import facts_of, predicate_of
+from cdc.simulate.server import Seen
 from cdc.simulate.surroundings import Surroundings
+from cdc.simulate.tables import Relation
 from cdc.source.errors import ConnectionFault
 from shapes.definition import Table
-from shapes.errors import SnapshotLost, TableLocked
+from shapes.errors import SnapshotLost, SnapshotRefused, TableLocked
 from shapes.snapshot_copy import Chunks
 from shapes.snapshot_transaction import Selection
 from shapes.threads import in_thread
@@ -26,6 +27,12 @@ class SqlConnection:
     """A connection for queries."""
 
     around: Surroundings
+    timeline: int
+
+    @property
+    def is_lost(self) -> bool:
+        """Its server is not the primary any more."""
+        return self.timeline != self.around.server.timeline
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -58,29 +65,31 @@ class Sql:
         await self._around.pause(0.002)
         if self._around.happens(self._around.refusals):
             raise ConnectionFault("the server is too busy")
-        return SqlConnection(self._around)
+        return SqlConnection(self._around, self._around.server.timeline)
 
     async def open(self, conninfo: str, application: str, selection: Selection) -> SnapshotTransaction:
         """Lock, look, and read where the WAL is, in this order, with time in between."""
         connection = await self.connect(conninfo, application)
         server = self._around.server
         relation = server.relations[selection.oid]
-        if relation.truncated_by is not None:
-            raise TableLocked("somebody truncates the table")
+        if relation.name != selection.table:
+            raise SnapshotRefused("there is no table of this name")
+        if relation.locked_by is not None:
+            raise TableLocked("somebody truncates or alters the table")
         relation.readers += 1
         try:
             found = server.take()
             seen = server.snapshots[found.xmin, found.xmax, found.xip]
-            await self._around.pause(0.02)
+            await self._pause(connection, 0.02)
         except BaseException:
             relation.readers -= 1
             raise
         return SnapshotTransaction(connection, selection, replace(found, birth=server.insert_lsn), seen, relation)
 
-    async def look(self, connection: object) -> Snapshot:  # noqa: ARG002 - as the real one
+    async def look(self, connection: SqlConnection) -> Snapshot:
         """As `pg_current_snapshot()`, and then the place of the WAL."""
         await self._around.pause(0.002)
-        if self._around.happens(self._around.refusals):
+        if connection.is_lost or self._around.happens(self._around.refusals):
             raise psycopg.OperationalError("the connection is lost")  # the real one leaves it to others to name it
         return self._around.server.look(self._around.server.insert_lsn)
 
@@ -88,7 +97,7 @@ class Sql:
         """The model's server does not crash, so all its WAL is safe."""
         await self.connect(conninfo, application)
 
-    async def look_at_all_running(self, connection: object) -> Snapshot:
+    async def look_at_all_running(self, connection: SqlConnection) -> Snapshot:
         """With every transaction that writes."""
         self._around.server.burn_xid()
         return await self.look(connection)
@@ -97,21 +106,29 @@ class Sql:
         """Nobody asks who they are."""
         return ()
 
-    async def read_tables(self, connection: object, oids: Iterable[int]) -> dict[int, Table]:  # noqa: ARG002 - as the real one
+    async def read_tables(self, connection: SqlConnection, oids: Iterable[int]) -> dict[int, Table]:
         """By oid."""
-        await self._around.pause(0.002)
-        return {oid: facts_of(self._around.server.relations[oid]) for oid in oids}
+        await self._pause(connection)
+        return {oid: self._facts(oid) for oid in oids}
 
     async def find_tables(
         self,
-        connection: object,  # noqa: ARG002 - as the real one
+        connection: SqlConnection,
         names: Iterable[tuple[str, str]],
     ) -> dict[tuple[str, str], Table]:
         """By name."""
-        await self._around.pause(0.002)
+        await self._pause(connection)
         wanted = set(names)
-        found = map(facts_of, self._around.server.relations.values())
+        found = map(self._facts, self._around.server.relations)
         return {(one.schema, one.name): one for one in found if (one.schema, one.name) in wanted}
+
+    async def _pause(self, connection: SqlConnection, scale: float = 0.002) -> None:
+        await self._around.pause(scale)
+        if connection.is_lost:
+            raise ConnectionFault("the server is gone")
+
+    def _facts(self, oid: int) -> Table:
+        return facts_of(oid, self._around.server.relations[oid].version)
 
     async def copy(
         self,
@@ -123,13 +140,15 @@ class Sql:
     ) -> Base:
         """Copy the rows that the snapshot shows."""
         chunks, selection = Chunks(transaction.selection.columns, chunk_bytes), transaction.selection
-        relation = self._around.server.relations[selection.oid]
-        matches = self._around.predicate(selection.where)
-        rows = [named(relation, row) for row in transaction.seen.rows[selection.oid].values()]
+        version = transaction.seen.versions[selection.oid]
+        if not {*selection.columns} <= {column.name for column in version.columns}:
+            raise SnapshotRefused("there is no column of this name")
+        matches = predicate_of(selection.where)
+        rows = [version.named(row) for row in transaction.seen.rows[selection.oid].values()]
         wanted = [{name: row[name] for name in selection.columns} for row in rows if matches(row)]
         for start in range(0, len(wanted), 4):
             await self._around.pause(0.01)
-            if self._around.happens(self._around.lost_snapshots):
+            if transaction.connection.is_lost or self._around.happens(self._around.lost_snapshots):
                 raise SnapshotLost("the snapshot's connection broke", sqlstate=None)
             for chunk in chunks.add(pa.array(wanted[start : start + 4], chunks.values)):
                 await in_thread(lambda chunk=chunk: writer.chunk(chunk, written_at=clocks.wall()))

@@ -18,7 +18,7 @@ def standing_in(around: Surroundings) -> Iterator[None]:
     """Put all of them in."""
     sql = Sql(around)
     replaced: dict[str, object] = {
-        "cdc.app.Session": lambda settings, known: Session(around, settings, known),
+        "cdc.app.Session": lambda settings, known, waiting: Session(around, settings, known),  # noqa: ARG005
         "cdc.app.Flusher": lambda *arguments: Flusher(around, *arguments),
         "cdc.app.Store": WaitlessStore,
         "cdc.app._folder": lambda _: contextlib.nullcontext(around.disk),

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from cdc.simulate.definitions import Predicate
 from cdc.simulate.server import Server
 from storage.faulty_disk import FaultyDisk
 from storage.memory_disk import MemoryDisk
@@ -19,19 +18,18 @@ class Surroundings:
     server: Server
     memory: MemoryDisk
     disk: FaultyDisk
-    fragment_changes_max: int
     flush_pace: int = 1
     refusals: float = 0.0
     """How often a connection for queries is refused."""
     lost_snapshots: float = 0.0
     """How often a copy breaks, at each of its batches."""
     stalls: float = 0.0
-    """How often the stream stands still in the middle of a transaction; half of the time the connection breaks then."""
+    """How often the stream stands still in the middle of a transaction."""
+    stall_breaks: float = 0.5
+    """How often the connection breaks then."""
     lags: float = 0.0
     """How often the stream falls behind: what births see is then far ahead of it."""
     keepalives_due: int = 0
-    predicates: dict[str, Predicate] = field(default_factory=dict)
-    """Of each clause in its canonical form."""
     server_news: asyncio.Event = field(default_factory=asyncio.Event)
     break_connection: Callable[[], None] = lambda: None
     confirming: Callable[[int], None] = lambda _: None
@@ -43,9 +41,6 @@ class Surroundings:
     def is_dead(self) -> bool:
         """The process has ended; what is left of it reaches nobody."""
         return self.memory.crashed
-
-    def predicate(self, where: str | None) -> Predicate:
-        return (lambda _: True) if where is None else self.predicates[where]
 
     def happens(self, odds: float) -> bool:
         return odds > 0 and self.random.random() < odds

@@ -13,10 +13,11 @@ from typing import Final
 
 from cdc.app import App
 from cdc.simulate.checks import Checks
+from cdc.simulate.deeds import SERVER_DEEDS, ServerDeeds
 from cdc.simulate.definitions import relations, some_shape
 from cdc.simulate.oracle import Violation
 from cdc.simulate.process import Process, after_a_kill, after_a_power_cut, broken
-from cdc.simulate.server import Relation, Row, Server, Transaction
+from cdc.simulate.server import Server
 from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.troubled import Troubled
 from shapes.errors import ShapeError
@@ -28,7 +29,6 @@ HEALING_SECONDS: Final = 600.0
 """Made-up seconds in which all comes to rest: a few pauses between a birth's attempts."""
 
 SHAPES_MAX: Final = 6
-KEYS: Final = tuple(str(number) for number in range(1, 9))
 
 
 @dataclass
@@ -45,13 +45,14 @@ class World:
         disk = FaultyDisk(memory, Troubled(random))
         disk.healthy = True
         server = Server(random, relations())
-        self.around = Surroundings(random, server, memory, disk, random.choice((1, 2, 5, 1000)))
+        self.around = Surroundings(random, server, memory, disk)
         self.around.flush_pace = random.choice((1, 1, 10, 100))
         self.around.refusals = random.choice((0.0, 0.0, 0.2))
         self.around.lost_snapshots = random.choice((0.0, 0.0, 0.1))
         self.around.confirming = self._confirming
         self.around.confirmed = self._confirmed
         self.checks = Checks(self.around)
+        self.deeds = ServerDeeds(self.around)
         self._violation: Violation | None = None
         self._cut_is_power = False
         self.is_healing = False
@@ -60,7 +61,8 @@ class World:
     async def run(self, steps: int) -> None:
         """Live through it; raises the first `Violation`."""
         await self._begin()
-        names, weights = list(DEEDS), [weight for weight, _ in DEEDS.values()]
+        odds = {name: weight for name, (weight, _) in (*SERVER_DEEDS.items(), *PROCESS_DEEDS.items())}
+        names, weights = list(odds), list(odds.values())
         for _ in range(steps):
             deed = self.random.choices(names, weights)[0]
             await self._do(deed)
@@ -83,7 +85,10 @@ class World:
 
     async def _do(self, name: str) -> None:
         self.trace.append(f"{asyncio.get_running_loop().time():.4f} {name}")
-        await DEEDS[name][1](self)
+        if name in SERVER_DEEDS:
+            await SERVER_DEEDS[name][1](self.deeds)
+        else:
+            await PROCESS_DEEDS[name][1](self)
 
     async def _look(self) -> None:
         await asyncio.sleep(self.random.choice((0.0, 0.0005, 0.003, 0.02, 0.2)))
@@ -111,7 +116,8 @@ class World:
         """Nothing fails any more; all comes to rest, and again after a last wave of transactions."""
         around = self.around
         self.is_healing = True
-        around.refusals = around.lost_snapshots = around.stalls = around.lags = 0.0
+        around.refusals = around.lost_snapshots = around.stall_breaks = around.lags = 0.0
+        around.stalls = self.random.choice((0.0, 0.2))  # the last commits may still come by halves
         around.memory.crash_at_operation = None
         await self._finish_transactions()
         await self._come_to_rest()
@@ -148,7 +154,7 @@ class World:
             await self._look()
             app = self.process.app
             if app is not None and app.house.is_streaming:
-                waits = self.checks.is_quiet(app)
+                waits = "somebody waits for an answer" if self.process.is_asked else self.checks.is_quiet(app)
                 if not waits:
                     return
         raise Violation(f"everything is healed, and it does not come to rest: {waits}")
@@ -175,70 +181,6 @@ class World:
 
     # Deeds
 
-    async def write(self) -> None:
-        """A transaction writes, a new one or one that runs."""
-        server = self.around.server
-        running = server.running()
-        transaction = self.random.choice(running) if running and self.random.random() < 0.6 else server.begin()
-        for _ in range(self.random.choice((1, 1, 2, 3, 8))):
-            self._change(transaction)
-
-    async def storm(self) -> None:
-        """Many transactions of a row each."""
-        server = self.around.server
-        for _ in range(self.random.choice((5, 20))):
-            transaction = server.begin()
-            self._change(transaction)
-            server.commit(transaction)
-            if self.random.random() < 0.9:
-                server.show(transaction)
-        self.around.server_news.set()
-
-    async def huge(self) -> None:
-        """One transaction of many rows."""
-        server = self.around.server
-        transaction = server.begin()
-        for _ in range(self.random.choice((20, 60))):
-            self._change(transaction)
-        await self._commit(transaction)
-
-    async def truncate(self) -> None:
-        """A transaction empties one table or two."""
-        server = self.around.server
-        running = server.running()
-        transaction = self.random.choice(running) if running and self.random.random() < 0.5 else server.begin()
-        wanted = self.random.sample(list(server.relations.values()), self.random.choice((1, 1, 2)))
-        free = [one for one in wanted if server.may_truncate(transaction, one)]
-        if free:
-            server.truncate(transaction, free)
-            self._change(transaction)
-        if self.random.random() < 0.7:
-            await self._commit(transaction)
-
-    async def commit(self) -> None:
-        """A transaction commits; mostly it is visible soon."""
-        running = self.around.server.running()
-        if running:
-            await self._commit(self.random.choice(running))
-
-    async def abort(self) -> None:
-        """A transaction is rolled back."""
-        running = self.around.server.running()
-        if running:
-            self.around.server.abort(self.random.choice(running))
-
-    async def show(self) -> None:
-        """Commits become visible."""
-        for transaction in self.around.server.waiting():
-            if self.random.random() < 0.7:
-                self.around.server.show(transaction)
-
-    async def idle(self) -> None:
-        """The server writes what is nobody's business, and tells how far it is."""
-        self.around.server.write_something(self.random.choice((0, 1, 500)))
-        self.around.keepalives_due += 1
-        self.around.server_news.set()
-
     async def rest(self) -> None:
         """Time passes."""
         await asyncio.sleep(self.random.choice((0.5, 2.0, 7.0)))
@@ -248,22 +190,21 @@ class World:
         service = self.process.service
         if service is None or len(service.house.registry.living()) + len(service.nursery.orders) >= SHAPES_MAX:
             return
-        wanted = some_shape(self.random, self.random.choice(list(self.around.server.relations.values())))
-        if wanted.definition.where is not None:
-            self.around.predicates[wanted.definition.where] = wanted.predicate
+        tables = [one for one in self.around.server.relations.values() if one.is_followed]
+        wanted = some_shape(self.random, self.random.choice(tables))
         name = f"s{self.random.randrange(4)}" if self.random.random() < 0.4 else None
         try:
             if name is not None:
                 service.house.registry.check_free(name)
                 if any(order.name == name for order in service.nursery.orders):
                     return
-            elif service.house.registry.defined(wanted.definition) is not None:
+            elif service.house.registry.defined(wanted) is not None:
                 return
         except ShapeError:
             return
-        self.trace.append(f"   {wanted.definition} {wanted.definition.replica} {name}")
+        self.trace.append(f"   {wanted} {wanted.replica} {name}")
         with contextlib.suppress(RuntimeError):  # the process is about to end by itself, which is told elsewhere
-            service.nursery.order(wanted.definition, name)
+            service.nursery.order(wanted, name)
 
     async def remove(self) -> None:
         """Somebody removes a shape."""
@@ -306,61 +247,8 @@ class World:
         if self.process.app is not None and not self.around.is_dead:
             await self.process.stop()
 
-    # What deeds are made of
 
-    async def _commit(self, transaction: Transaction) -> None:
-        server = self.around.server
-        if not transaction.changes:
-            server.abort(transaction)
-            return
-        server.commit(transaction)
-        self.around.server_news.set()
-        if self.random.random() < 0.3:
-            await asyncio.sleep(0.002)
-        if self.random.random() < 0.75 and transaction.xid in server.active:
-            server.show(transaction)
-
-    def _change(self, transaction: Transaction) -> None:
-        """Insert, update or delete a row that is nobody else's."""
-        server, random = self.around.server, self.random
-        relation = random.choice(list(server.relations.values()))
-        if not server.may_write(transaction, relation):
-            return
-        rows = list(server.rows_for(transaction, relation))
-        kind = random.choice("IIUUD") if rows else "I"
-        old = random.choice(rows)[1] if kind != "I" else None
-        new = self._row(relation, old) if kind != "D" else None
-        if new is not None:
-            key = relation.key_of(new)
-            is_same = old is not None and relation.key_of(old) == key
-            if not is_same and not server.is_free(transaction, relation, key):
-                return
-        server.change(transaction, kind, relation, old, new)
-
-    def _row(self, relation: Relation, old: Row | None) -> Row:
-        """New values; of an update mostly only some."""
-        random = self.random
-        values = {
-            "grp": (None, "1", "1", "2", "3"),
-            "val": (None, "a", "ab", "b", "x" * 50),
-            "note": (None, "", "n", "\\N\t", "\u00e9" * 9),
-        }
-        row = []
-        for index, column in enumerate(relation.columns):
-            keeps = old is not None and random.random() < (0.85 if column.is_key else 0.5)
-            row.append(old[index] if keeps and old is not None else random.choice(values.get(column.name, KEYS)))
-        return tuple(row)
-
-
-DEEDS: Final = {
-    "write": (16, World.write),
-    "commit": (14, World.commit),
-    "abort": (2, World.abort),
-    "show": (8, World.show),
-    "storm": (5, World.storm),
-    "huge": (3, World.huge),
-    "truncate": (3, World.truncate),
-    "idle": (6, World.idle),
+PROCESS_DEEDS: Final = {
     "rest": (3, World.rest),
     "add": (9, World.add),
     "remove": (3, World.remove),
@@ -370,4 +258,4 @@ DEEDS: Final = {
     "cut": (2, World.cut),
     "restart": (1, World.restart),
 }
-"""What can happen, and how often."""
+"""What can happen to the process, and how often."""

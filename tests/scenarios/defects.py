@@ -10,16 +10,20 @@ from unittest import mock
 import numpy as np
 
 from cdc.app import App
+from cdc.simulate.deeds import SERVER_DEEDS, ServerDeeds
 from cdc.source.lsn import Lsn
 from flush_tracker.tracker import FlushTracker
 from shapes.acknowledge import Acknowledger
+from shapes.capture import Capture
 from shapes.collector import Collector
 from shapes.endings import Endings
 from shapes.feeds import Plan
 from shapes.members import Member
 from shapes.streamed import Demand
+from storage.catalog_records import Shape
 from storage.faulty_disk import FaultyDisk
 from storage.shape_log import ShapeLog
+from storage.store import Store
 
 Defect = Callable[[], AbstractContextManager[Any]]
 
@@ -116,6 +120,56 @@ def g_is_whatever_was_seen() -> Defect:
     return lambda: mock.patch.object(FlushTracker, "g", property(lambda tracker: tracker.seen))
 
 
+def leaves_open_rows(store: Store) -> None:
+    """Of the transaction that comes again on the next connection."""
+    store._must_abandon = False
+
+
+def lost_after_a_failure(log: ShapeLog) -> None:
+    log._end_window()
+
+
+def durable_after_a_failure(right: Any, log: ShapeLog) -> None:
+    assert log.window is not None
+    aligned = log.window.aligned
+    right(log)
+    log.durable = max(log.durable, aligned)
+
+
+def truncates_count_before_their_base() -> Defect:
+    def wrong(right: Any, collector: Collector, member: Member, *arguments: Any) -> None:
+        truncated_at, member.truncated_at = member.truncated_at, None
+        right(collector, member, *arguments)
+        member.truncated_at = truncated_at
+
+    return patched(Collector, "durable", wrong)
+
+
+def restored_without_its_snapshot() -> Defect:
+    def wrong(right: Any, collector: Collector, definition: Any, where: Any, shape: Shape) -> Member:
+        member: Member = right(collector, definition, where, shape)
+        member.snapshot = None
+        return member
+
+    return patched(Collector, "restore", wrong)
+
+
+async def nothing(*_: Any, **__: Any) -> None:
+    """What a step does that was forgotten."""
+
+
+def numbered_anew(wrong: Defect) -> Defect:
+    """Where the same transaction comes again with other numbers: elsewhere what was forgotten does no harm."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        often = {"unpublish": (15, ServerDeeds.unpublish)}
+        with mock.patch("cdc.simulate.server.FORGETFUL_ODDS", 1.0), mock.patch.dict(SERVER_DEEDS, often), wrong():
+            yield
+
+    return both
+
+
 DEFECTS: dict[str, Defect] = {
     "acknowledges one too much": one_too_much(),
     "takes a keepalive for one more": keepalive_plus_one(),
@@ -135,5 +189,26 @@ DEFECTS: dict[str, Defect] = {
     "tells the tracker of a transaction's end only": huge_transactions_touch_their_end_only(),
     "confirms what was seen": g_is_whatever_was_seen(),
     "confirms only when something comes": lambda: mock.patch("shapes.acknowledge.ACKNOWLEDGE_LOOK_SECONDS", 1e9),
+    "takes the same transaction twice when it is numbered anew": numbered_anew(
+        lambda: mock.patch.object(ShapeLog, "known", property(lambda log: log.upper))
+    ),
+    "leaves open rows when the connection breaks (A3)": numbered_anew(
+        lambda: mock.patch.object(Store, "abandon", leaves_open_rows)
+    ),
+    "leaves open rows in the journal at a start (A8)": numbered_anew(
+        lambda: mock.patch("storage.recovery.remove_open_shares")
+    ),
+    "lets G pass an open transaction (B3)": patched(FlushTracker, "begin_open", lambda *_: None),
+    "keeps G when another timeline begins (B7)": patched(FlushTracker, "reset", lambda *_: None),
+    "goes on over another timeline (A2)": patched(Capture, "_continues", lambda *_: True),
+    "goes on over an altered publication (A2, B9)": lambda: mock.patch.object(Endings, "by_publication", nothing),
+    "goes on over an altered table": lambda: mock.patch.object(Endings, "by_relation", nothing),
+    "loses the rows of a failed flush": lambda: mock.patch.object(ShapeLog, "failed", lost_after_a_failure),
+    "takes a failed flush for done": patched(ShapeLog, "failed", durable_after_a_failure),
+    "does not read what is being flushed": lambda: mock.patch.object(
+        ShapeLog, "in_memory", lambda log: [(share, False) for share in log.pending]
+    ),
+    "counts a TRUNCATE before its base": truncates_count_before_their_base(),
+    "filters no replays after a restart (A7)": restored_without_its_snapshot(),
 }
 """By what goes wrong."""

@@ -2,22 +2,22 @@
 
 import asyncio
 import threading
-from typing import Any, cast
+from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shapes.endings import TRUNCATED
-from shapes.http.clients import Client, ClientGone
 from shapes.http.limits import SEND_PIECE_BYTES
 from shapes.http.metrics import HttpMetric
+from shapes.http.params import ShapeQuery
 from shapes.http.settings import HttpSettings
 from storage.offset import LogOffset
 from storage.rows import Kind
 from storage.truncation import empty_base
-from tests.shape_rig import Answer, Rig
+from tests.memory_socket import Answer
+from tests.shape_rig import Rig
 from tests.waiting import eventually
 
 QUICK = HttpSettings(long_poll_seconds=1.0, ready_seconds=0.2, sse_seconds=0.5, sse_keepalive_seconds=0.1)
@@ -75,7 +75,7 @@ def test_whoever_follows_gets_each_row_once_in_order(
 async def test_a_thousand_who_wait_are_woken_with_one_encoding() -> None:
     rig = Rig(HttpSettings(long_poll_seconds=30))
     held = [asyncio.create_task(rig.follow("0_inf", live="true")) for _ in range(1_000)]
-    await eventually(lambda: rig.app.serving.wakes.count == 1_000, "all to be held")
+    await eventually(lambda: rig.app.held == 1_000, "all to be held")
     before = rig.app.serving.pages.made
     threading.Thread(target=rig.commit, args=(500, 3)).start()
     answers = await asyncio.gather(*held)
@@ -83,7 +83,90 @@ async def test_a_thousand_who_wait_are_woken_with_one_encoding() -> None:
     assert {answer.body for answer in answers} == {answers[0].body}
     assert ids(answers[0]) == ["500.0", "500.1", "500.2"]
     assert answers[0].messages[-1] == {"headers": {"control": "up-to-date", "global_last_seen_lsn": "500"}}
-    assert rig.app.serving.wakes.count == 0
+    assert rig.app.held == 0
+    rig.app.stop()
+
+
+async def test_who_asks_what_is_asked_already_is_held_without_another_look() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=30))
+    await rig.follow("0_inf")
+    first = asyncio.create_task(rig.follow("0_inf", live="true"))
+    await eventually(lambda: rig.app.held == 1, "the first to be held")
+    looks, resolve = [], rig.app.serving.resolve
+
+    async def counted(query: ShapeQuery) -> Any:
+        looks.append(query)
+        return await resolve(query)
+
+    rig.app.serving.resolve = counted  # type: ignore[method-assign]  # to count
+    others = [asyncio.create_task(rig.follow("0_inf", live="true")) for _ in range(20)]
+    await eventually(lambda: rig.app.held == 21, "all to be held")
+    assert not looks
+    assert rig.app.admission.present["existing"] == 21
+    rig.commit(500)
+    late = asyncio.create_task(rig.follow("0_inf", live="true"))  # before anybody is woken
+    assert [ids(answer) for answer in await asyncio.gather(first, *others, late)] == [["500.0"]] * 22
+    assert looks, "what is known of a question ends with the news"
+    assert rig.app.admission.present["existing"] == 0
+    rig.app.stop()
+
+
+async def test_each_is_answered_when_his_own_time_is_up() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=0.5))
+    loop = asyncio.get_running_loop()
+
+    async def wait(**more: str) -> float:
+        began = loop.time()
+        answer = await rig.follow("0_inf", live="true", **more)
+        assert (answer.status, answer.headers["electric-has-data"]) == (200, "false")
+        assert "electric-up-to-date" in answer.headers
+        return loop.time() - began
+
+    early = [asyncio.create_task(wait(cursor=str(number % 3))) for number in range(9)]
+    await early[0]
+    later = [asyncio.create_task(wait(cursor=str(number % 3))) for number in range(9)]
+    assert min(await asyncio.gather(*early, *later)) >= 0.5 - 0.01
+    assert rig.app.held == 0
+    rig.app.stop()
+
+
+async def test_a_live_request_by_another_method_is_kept_by_no_cache() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=30))
+    asked = {"offset": "0_inf", "handle": rig.entry.handle, "live": "true"}
+    post, head = (asyncio.create_task(rig.ask(method, None, **asked)) for method in ("POST", "HEAD"))
+    await eventually(lambda: rig.app.held == 2, "both to be held")
+    rig.commit(500)
+    assert (await post).headers["cache-control"] == "no-cache"
+    assert ids(await post) == ["500.0"]
+    assert ((await head).status, (await head).body) == (200, b"")
+    assert (await head).headers["content-length"] == (await post).headers["content-length"]
+    rig.app.stop()
+
+
+async def test_long_news_reach_all_who_are_held() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=30))
+    held = [asyncio.create_task(rig.follow("0_inf", live="true")) for _ in range(10)]
+    await eventually(lambda: rig.app.held == 10, "all to be held")
+    rig.commit(500, 3_000)
+    for answer in await asyncio.gather(*held):
+        assert len(answer.body) > SEND_PIECE_BYTES
+        assert ids(answer) == [f"500.{number}" for number in range(3_000)]
+    assert rig.app.outflow.bytes == 0
+    rig.app.stop()
+
+
+async def test_a_fault_is_told_to_all_who_are_held() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=30))
+    held = [asyncio.create_task(rig.follow("0_inf", live="true")) for _ in range(3)]
+    await eventually(lambda: rig.app.held == 3, "all to be held")
+
+    async def failing(*_: Any) -> Any:
+        raise ValueError("a fault of ours")
+
+    rig.app.serving.page = failing  # type: ignore[assignment, method-assign]  # whatever goes wrong in there
+    rig.commit(500)
+    assert {answer.status for answer in await asyncio.gather(*held)} == {500}
+    assert rig.app.admission.present["existing"] == 0
     rig.app.stop()
 
 
@@ -119,7 +202,7 @@ async def test_who_has_the_last_row_is_held_though_v_is_above_it() -> None:
     rig.commit(500)
     held = asyncio.create_task(rig.follow("500_0", live="true"))
     stream = asyncio.create_task(rig.follow("500_0", live="true", live_sse="true"))
-    await eventually(lambda: rig.app.serving.wakes.count == 2, "both to be held")
+    await eventually(lambda: rig.app.held == 2, "both to be held")
     made = rig.app.serving.pages.made
     for _ in range(50):
         await asyncio.sleep(0)
@@ -134,7 +217,7 @@ async def test_a_client_that_leaves_frees_its_handler() -> None:
     rig = Rig(HttpSettings(long_poll_seconds=600))
     gone = asyncio.Event()
     held = asyncio.create_task(rig.ask(gone=gone, offset="0_inf", handle=rig.entry.handle, live="true"))
-    await eventually(lambda: rig.app.serving.wakes.count == 1, "the request to be held")
+    await eventually(lambda: rig.app.held == 1, "the request to be held")
     gone.set()
     async with asyncio.timeout(5):
         answer = await held
@@ -147,7 +230,7 @@ async def test_a_stop_answers_all_who_are_held() -> None:
     rig = Rig(HttpSettings(long_poll_seconds=600, sse_seconds=600, sse_keepalive_seconds=600))
     polls = [asyncio.create_task(rig.follow("0_inf", live="true")) for _ in range(50)]
     streams = [asyncio.create_task(rig.follow("0_inf", live="true", live_sse="true")) for _ in range(50)]
-    await eventually(lambda: rig.app.serving.wakes.count == 100, "all to be held")
+    await eventually(lambda: rig.app.held == 100, "all to be held")
     rig.app.stop()
     async with asyncio.timeout(5):
         answers = await asyncio.gather(*polls, *streams)
@@ -193,7 +276,7 @@ async def test_of_a_transaction_that_is_open_nobody_is_told() -> None:
 async def test_a_truncated_shape_is_begun_anew() -> None:
     rig = Rig(QUICK)
     held = asyncio.create_task(rig.follow("0_inf", live="true"))
-    await eventually(lambda: rig.app.serving.wakes.count == 1, "the request to be held")
+    await eventually(lambda: rig.app.held == 1, "the request to be held")
     rig.commit(500, kind=Kind.TRUNCATE)
     rig.store.flush_all()
     base = empty_base(rig.store, rig.entry.log, LogOffset(500, 0), written_at=1)
@@ -240,37 +323,6 @@ async def test_a_server_without_a_stream_says_when_to_come_again() -> None:
     answer = await rig.ask(offset="-1")
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
     assert answer.headers["electric-internal-known-error"] == "true"
-
-
-async def test_a_reader_that_takes_nothing_is_cut_off() -> None:
-    aborted: list[bool] = []
-
-    class Transport:
-        def abort(self) -> None:
-            aborted.append(True)
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.disconnect"}
-
-    async def send(_: Any) -> None:
-        await asyncio.Event().wait()
-
-    client = Client(cast("Any", receive), send, 0.05, Transport())
-    with pytest.raises(ClientGone):
-        await client.respond(200, [], [b"x"])
-    assert aborted == [True]
-
-
-async def test_a_long_body_is_handed_over_in_pieces() -> None:
-    sizes: list[int] = []
-
-    async def send(message: Any) -> None:
-        sizes.append(len(message.get("body", b"")))
-
-    body = bytes(SEND_PIECE_BYTES * 3 + 5)
-    await Client(cast("Any", None), send, 1).respond(200, [], [body[:10], body[10:]])
-    assert sum(sizes) == len(body)
-    assert max(sizes) <= SEND_PIECE_BYTES
 
 
 async def test_more_than_may_be_under_way_is_refused() -> None:

@@ -1,0 +1,81 @@
+"""The publication of the model: the program adds tables to it; somebody else may take them out."""
+
+import asyncio
+from collections.abc import Sequence
+
+from cdc.simulate.server import Server
+from cdc.simulate.surroundings import Surroundings
+from cdc.source.errors import CannotPublish
+from cdc.source.publication import Member, PublicationChange, PublicationState, changes_between
+from cdc.source.publisher import Published
+
+
+def publication(server: Server) -> PublicationState:
+    """As the catalog has it."""
+    members = {
+        one.oid: Member(one.oid, one.published_since, f'"public"."{one.name}"')
+        for one in server.relations.values()
+        if one.published_since is not None
+    }
+    return PublicationState("shapelog", 1, 1, tables=members)
+
+
+class Publisher:
+    """In place of `cdc.source.publisher`."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.baseline: PublicationState | None = None
+        self._around = around
+        self._settled: set[int] = set()
+        self._found: list[PublicationChange] = []
+        self._found_count = 0
+
+    def connected(self) -> None:
+        """A connection begins; what was altered before is in its verdict."""
+        self._look()
+        self._found.clear()
+
+    def changes(self) -> tuple[PublicationChange, ...]:
+        """What somebody else has altered since this was last told."""
+        self._look()
+        found, self._found = tuple(self._found), []
+        return found
+
+    async def publish(self, connection: object, names: Sequence[str]) -> Published:  # noqa: ARG002 - as the real one
+        """Add tables; wait for those that wrote to them before."""
+        server = self._around.server
+        found = [one for one in server.relations.values() if f'"public"."{one.name}"' in names]
+        if len(found) < len(names):
+            raise CannotPublish(f"no such table: {names}")
+        count = -1
+        while count != self._found_count:
+            await self._around.pause(0.01)
+            self._look()
+            for relation in found:
+                if relation.published_since is None:
+                    server.publish(relation, is_published=True)
+                    relation.has_holes = False
+            self.baseline, count = publication(server), self._found_count
+            await self._wait_for_writers({one.oid for one in found} - self._settled)
+        self._settled.update(one.oid for one in found)
+        assert self.baseline is not None, "looked at above"
+        found_by_now, self._found = tuple(self._found), []
+        return Published(self.baseline, {}, {}, found_by_now)
+
+    async def _wait_for_writers(self, oids: set[int]) -> None:
+        active = self._around.server.active
+        writers = [one for one in active.values() if any(change.relation.oid in oids for change in one.changes)]
+        while any(active.get(one.xid) is one for one in writers):  # noqa: ASYNC110 - the model tells nobody
+            await asyncio.sleep(0.03)
+
+    async def release(self, *_: object) -> tuple[int, ...]:
+        """Nothing ever leaves the publication because of us."""
+        return ()
+
+    def _look(self) -> None:
+        now = publication(self._around.server)
+        if self.baseline is not None and (altered := changes_between(self.baseline, now)):
+            self._settled.clear()
+            self._found += altered
+            self._found_count += len(altered)
+        self.baseline = now
