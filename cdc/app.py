@@ -26,12 +26,21 @@ from shapes.acknowledge import Acknowledger
 from shapes.capture import Capture
 from shapes.collector import Collector
 from shapes.endings import Endings
+from shapes.folding import Folding
 from shapes.household import Household
 from shapes.housekeeping import Housekeeping
-from shapes.limits import SHAPE_IDLE_SECONDS, SHAPE_LOG_BYTES_MAX, SHAPES_MAX, STALL_SECONDS_MAX, STOP_SECONDS_MAX
+from shapes.limits import (
+    LOG_BYTES,
+    SHAPE_IDLE_SECONDS,
+    SHAPE_LOG_BYTES_MAX,
+    SHAPES_MAX,
+    STALL_SECONDS_MAX,
+    STOP_SECONDS_MAX,
+)
 from shapes.lineage import Lineage
 from shapes.nursery import Nursery
 from shapes.registry import Registry
+from shapes.waits import tell
 from storage.catalog import Catalog
 from storage.clocks import Clocks
 from storage.disk import LocalDisk
@@ -62,6 +71,8 @@ class AppSettings:
     shapes_max: int = SHAPES_MAX
     stall_seconds: float = STALL_SECONDS_MAX
     log_bytes_max: int = SHAPE_LOG_BYTES_MAX
+    log_bytes_kept: int = LOG_BYTES
+    log_age_seconds: float | None = None
     chunk_bytes: int = CHUNK_WIRE_BYTES
     store: StoreOptions = field(default_factory=StoreOptions)
 
@@ -79,7 +90,7 @@ class App:
         self.store = Store(disk, clocks, settings.store, confirmed_tx=confirmed)
         registry = Registry(catalog, clocks.wall, clocks.monotonic())
         collector = Collector(self.store, FlushTracker(lineage.incarnation, confirmed, commit_time))
-        session = Session(_source_settings(settings, lineage), known=lineage.known)
+        session = Session(_source_settings(settings, lineage), known=lineage.known, waiting=tell)
         endings = Endings(collector, registry, self.store, clocks)
         self.house = Household(
             settings.database_url,
@@ -106,6 +117,9 @@ class App:
             stall_seconds=settings.stall_seconds,
             log_bytes_max=settings.log_bytes_max,
         )
+        self.folding = Folding(
+            self.house, log_bytes_kept=settings.log_bytes_kept, log_age_seconds=settings.log_age_seconds
+        )
         self._tasks = tasks
 
     def start(self) -> None:
@@ -115,6 +129,7 @@ class App:
             "stream": self.capture.run(),
             "acknowledger": self.acknowledger.run(),
             "housekeeping": self.housekeeping.run(),
+            "folding": self.folding.run(),
             "flusher's fate": self._fate(),
         }
         self._running = [self._tasks.create_task(run, name=name) for name, run in runs.items()]
@@ -136,9 +151,8 @@ class App:
         await self.house.session.close()
 
     def _confirm(self, lsn: Lsn) -> None:
-        attempt = self.house.session.attempt
-        if attempt is not None:
-            self.house.session.confirm(attempt.number, lsn)
+        """To the connection that was judged last: what a newer one leads to is not known yet (A2)."""
+        self.house.session.confirm(self.house.attempt, lsn)
 
     def _fail(self, failure: BaseException) -> None:
         if not self._failed.done():

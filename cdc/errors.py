@@ -65,3 +65,10 @@ class NothingToRecover(ProgramError):
 
     code = "nothing_to_recover"
     hint = "`shapelog recover --data-dir DIR` says what is wrong with a folder, if anything is."
+
+
+class SettingInvalid(ProgramError):
+    """A setting is unknown, or has a value that it cannot have; the message says where."""
+
+    code = "setting_invalid"
+    hint = "`shapelog config show` lists all settings, and where each value comes from."

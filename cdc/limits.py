@@ -54,6 +54,9 @@ EVENT_CHARACTERS_MAX: Final = 2000
 EVENTS_SHOWN_MAX: Final = 500
 """Events in one answer: a page that has more is not read."""
 
+LAKE_VERSIONS_SHOWN_MAX: Final = 50
+"""Versions of the lake in one answer, the newest ones; `shapelog lake versions` has all."""
+
 SAMPLE_SECONDS: Final = 2.0
 """Between two points of the console's curves: as often as it asks."""
 
@@ -65,3 +68,36 @@ DOCTOR_KEPT_SECONDS: Final = 5.0
 
 DOCTOR_SECONDS_MAX: Final = 20.0
 """What an examination may take for a console: below the patience of its user."""
+
+SETTINGS_FILE_BYTES_MAX: Final = 1024 * 1024
+"""Of a settings file: a few lines; a larger one was named by mistake."""
+
+WAL_ALERT_PERCENT: Final = 50.0
+"""Of the WAL budget: half of the time is left in which a person can act."""
+
+WAL_PAUSE_PERCENT: Final = 75.0
+"""Of the WAL budget: from here on no snapshot begins, so that the disk and the server are there for the stream."""
+
+WAL_END_PERCENT: Final = 90.0
+"""Of the WAL budget: a shape that holds it ends, before the server takes the slot and with it all shapes."""
+
+WAL_CALM_PERCENT: Final = 10.0
+"""A step is left so far below its threshold: a slot that hovers there tells and pauses nothing again and again."""
+
+WAL_HOLD_SECONDS: Final = 10.0
+"""For so long a shape must have held the slot before it ends for it: a flush on a slow disk takes a second or two."""
+
+WAL_SETTLE_SECONDS: Final = 20.0
+"""Between a step and the next end of a shape: an end, its confirmation and two looks at the slot take no longer."""
+
+PROGRAM_MEMORY_BYTES: Final = 128 * 1024 * 1024
+"""What the program takes before it has a row, with its libraries: a preflight adds to it what rows will take."""
+
+PREFLIGHT_SECONDS_MAX: Final = 3600.0
+"""For so long a preflight watches at most: its publication and slot are guests on the server."""
+
+PREFLIGHT_TABLES_MAX: Final = 500
+"""Tables that a preflight looks at when none is named, the most written first: each is asked about by itself."""
+
+SLOT_CALM_BYTES: Final = 64 * 1024 * 1024
+"""Of WAL, four of the server's files: a slot that keeps less is as every slot, and nobody is named for it."""

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from storage.verify_report import Report
@@ -72,6 +72,19 @@ def progress_of(size: int) -> Iterator[Callable[[int], None]]:
     with Progress(TextColumn("reading"), BarColumn(), DownloadColumn(), console=screen, transient=True) as progress:
         task = progress.add_task("reading", total=size)
         yield lambda count: progress.advance(task, count)
+
+
+@contextlib.contextmanager
+def waiting_for(seconds: float, what: str) -> Iterator[Callable[[float], None]]:
+    """A bar that is told how many seconds have passed, where somebody sees it."""
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        yield lambda _: None
+        return
+    columns = (TextColumn(what), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True) as progress:
+        task = progress.add_task(what, total=seconds)
+        yield lambda passed: progress.update(task, completed=passed)
 
 
 @contextlib.contextmanager

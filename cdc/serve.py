@@ -19,14 +19,19 @@ from typing import Final, NoReturn
 import uvloop
 
 from cdc.app import APPLICATION, AppSettings, running
+from cdc.config.resolved import unknown_variables
 from cdc.http.access import check_address
 from cdc.http.application import application
 from cdc.http.console.api import ConsoleApi
 from cdc.http.console.page import CONSOLE_PATH
 from cdc.http.console.recording import recording
 from cdc.http.console.sampler import Sampler
+from cdc.http.hosts import allowed_names
 from cdc.http.server import calm_collector, listen, serving, url_of
+from cdc.insurance.insurer import Insurer
+from cdc.insurance.ladder import Terms
 from cdc.limits import PROGRAM_STOP_SECONDS_MAX
+from cdc.source.connections import parsed
 from cdc.source.errors import SourceError
 from cdc.status.slot_watch import SlotWatch
 from cdc.telemetry.logs import LogFormat, begin_logging
@@ -57,12 +62,18 @@ class ServeSettings:
     http: HttpSettings = field(default_factory=HttpSettings)
     token_secret: str | None = None
     token_keys: Path | None = None
+    insurance: Terms = Terms()
+    allowed_hosts: str | None = None
+    """Names beside our own, with commas."""
 
 
 def run(settings: ServeSettings) -> None:
     """Serve until a signal; returns when all is flushed and confirmed. Raises what it refuses to go on with."""
     check_address(settings.host, settings.secret, insecure=settings.insecure)
+    parsed(settings.app.database_url)  # it would be tried for ever otherwise, or refused when all is under way
     begin_logging(settings.log_format)
+    for line in unknown_variables(os.environ):
+        logger.warning("%s", line)
     calm_collector()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -87,11 +98,13 @@ async def _serve(settings: ServeSettings) -> None:
     ):
         async with running(settings.app) as app:
             watch = SlotWatch(settings.app.database_url, settings.app.slot, f"{APPLICATION} status")
+            insurer = Insurer(app, watch, settings.insurance)
             sampler = Sampler(app, watch)
             shapes = ShapeApp(ShapeService(app.house, app.nursery), settings.http, tokens)
             console = ConsoleApi(settings.app, recorder, sampler)
-            answering = application(app, watch, settings.secret, console, shapes)
-            async with watch.running(), sampler.running(), serving(answering, listener):
+            names = allowed_names(settings.host, settings.allowed_hosts, settings.secret)
+            answering = application(app, watch, settings.secret, console, shapes, insurer, names)
+            async with watch.running(), insurer.running(), sampler.running(), serving(answering, listener):
                 logger.info("listening at %s", url_of(listener))
                 logger.info("the console is at %s%s", url_of(listener), CONSOLE_PATH)
                 try:

@@ -4,12 +4,8 @@ Tables are never altered here: one whose UPDATE would fail when published is lef
 
 Invariants:
     a named slot keeps its publication: without the one that it began with, its changes cannot be read, or are not sent
-    what is made for one watch has a name of its own: process numbers are the same in many containers
 """
 
-import asyncio
-import secrets
-import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -19,19 +15,16 @@ from typing import Any, TextIO
 import orjson
 import typer
 
+from cdc.passing import drop_publication, passing_name, sweep, until_told
 from cdc.source.attempt import Arrived, Connected, Delivery, Stopping
 from cdc.source.catalog import find_tables, list_tables, read_leaves, read_publication
-from cdc.source.connections import Connection, connect_once, fetch
-from cdc.source.errors import CannotPublish, SourceError
+from cdc.source.connections import Connection, connect_once
+from cdc.source.errors import CannotPublish
 from cdc.source.fragments import Changes, Fragment, KeepAlive, Kind
 from cdc.source.handshake import Settings
 from cdc.source.lsn import Lsn, format_lsn
-from cdc.source.ownership import lock_holder
-from cdc.source.publication import TableState, quote, unfit
+from cdc.source.publication import TableState, unfit
 from cdc.source.session import Session
-
-NAME_PREFIX = "shapelog_watch_"
-"""Of slots and publications that live as long as one watch."""
 
 PATIENCE_SECONDS = 20.0
 """A person watches: a server that is away for longer ends the watch."""
@@ -54,22 +47,7 @@ class Request:
 
 async def follow_until_told(request: Request, out: TextIO) -> int:
     """Watch until enough has come, or a signal; the signal's number or 0. Cleans up before it returns."""
-    watching = asyncio.ensure_future(follow(request, out))
-    told: list[int] = []
-
-    def stop(number: int) -> None:
-        told.append(number)
-        watching.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
-            asyncio.get_running_loop().add_signal_handler(number, stop, number)
-    try:
-        await watching
-    except asyncio.CancelledError:
-        if not told:
-            raise
-    return told[0] if told else 0
+    return await until_told(follow(request, out))
 
 
 async def follow(request: Request, out: TextIO) -> None:
@@ -97,7 +75,7 @@ async def follow(request: Request, out: TextIO) -> None:
 @asynccontextmanager
 async def _publication(request: Request) -> AsyncIterator[Settings]:
     """Settings, and a publication for as long as the watch lives, unless something that is named needs it longer."""
-    passing = f"{NAME_PREFIX}{secrets.token_hex(4)}"
+    passing = passing_name()
     settings = Settings(
         conninfo=request.conninfo,
         slot=request.slot or passing,
@@ -114,7 +92,7 @@ async def _publication(request: Request) -> AsyncIterator[Settings]:
         return
     control = await connect_once(request.conninfo, "shapelog watch")
     try:
-        await _sweep(control)
+        await sweep(control)
         if request.slot is None or (await read_publication(control, settings.publication)).oid is None:
             tables = await _choose(control, request.tables)
             settings = replace(settings, mode="managed", tables=tuple(table.sql for table in tables))
@@ -124,18 +102,7 @@ async def _publication(request: Request) -> AsyncIterator[Settings]:
         yield settings
     finally:
         if request.slot is None:
-            await _drop_publication(settings)
-
-
-async def _drop_publication(settings: Settings) -> None:
-    try:
-        control = await connect_once(settings.conninfo, "shapelog watch")
-        try:
-            await fetch(control, f"DROP PUBLICATION IF EXISTS {quote(settings.publication)}")
-        finally:
-            await control.close()
-    except SourceError:
-        typer.echo(f"the publication {settings.publication} is still there; the next watch drops it", err=True)
+            await drop_publication(settings.conninfo, settings.publication)
 
 
 async def _choose(control: Connection, names: tuple[str, ...]) -> list[TableState]:
@@ -164,16 +131,6 @@ async def _keyless_part(control: Connection, table: TableState) -> TableState | 
     """The table, or a partition of it, whose rows cannot be told apart once it is published."""
     leaves = await read_leaves(control, table.oid) if table.kind == "p" else (table,)
     return next((part for part in leaves if not part.can_identify), None)
-
-
-async def _sweep(control: Connection) -> None:
-    """Drop publications of watches that were killed: those whose lock nobody has."""
-    rows = await fetch(
-        control, "SELECT pubname AS name FROM pg_publication WHERE starts_with(pubname, %s)", NAME_PREFIX
-    )
-    for row in rows:
-        if await lock_holder(control, row["name"]) is None:
-            await fetch(control, f"DROP PUBLICATION IF EXISTS {quote(row['name'])}")
 
 
 def _note(delivery: Delivery, settings: Settings) -> str | None:

@@ -31,6 +31,11 @@ class Position(NamedTuple):
     commit_time: int
 
 
+def positions_before(rows: Integers) -> list[Position]:
+    """Of rows of pending transactions, the position before each."""
+    return list(map(Position, rows[:, BEFORE].tolist(), rows[:, BEFORE_TIME].tolist()))
+
+
 @dataclass(frozen=True, slots=True)
 class Commits:
     """Transactions of a batch that have ended, in stream order; arrays of one length."""

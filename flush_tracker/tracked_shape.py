@@ -7,7 +7,6 @@ Invariants:
     bound only grows, but for None
 """
 
-from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ class TrackedShape:
         self.number = number
         self.durable = self.visible = durable
         self.pin = self.bound = pin
-        self.runs: deque[Run] = deque()
+        self.runs: list[Run] = []
         self.attached_at = self.progress_at = now
         self.is_queued = False
         """Whether the tracker's heap has an entry of it."""
@@ -45,13 +44,16 @@ class TrackedShape:
         """O(runs)."""
         return sum(len(run.rows) for run in self.runs)
 
-    def take(self, rows: Integers, visible: LogOffset, now: float) -> None:
-        """The shape got rows of these transactions, all above V; the last of them ends at `visible`. O(1)."""
+    def take(self, rows: Integers, before: Position, visible: LogOffset, now: float) -> None:
+        """The shape got rows of these transactions, all above V. O(1).
+
+        `before` is the position before the first of them, the last ends at `visible`.
+        """
         self.runs.append(Run(rows, now))
         self.visible = visible
         if len(self.runs) == 1:
             self.progress_at = now
-            self._rebound()
+            self.bound = before if self.pin is None else self.pin
 
     def rows_above_durable(self, rows: Integers) -> Integers:
         """Of these transactions, those that are not on disk since an earlier life."""
@@ -96,10 +98,8 @@ class TrackedShape:
         index = int(np.searchsorted(run.rows[:, TX], aligned.tx))
         if (run.rows[index, TX], run.rows[index, OP]) != aligned:
             raise UnalignedFlush("a flush that ends at no transaction of the shape", shape=self.number, flushed=aligned)
-        for _ in range(passed + 1):
-            self.runs.popleft()
-        if index + 1 < len(run.rows):
-            self.runs.appendleft(run._replace(rows=run.rows[index + 1 :]))
+        left = [run._replace(rows=run.rows[index + 1 :])] if index + 1 < len(run.rows) else []
+        self.runs[: passed + 1] = left
 
     def _rebound(self) -> None:
         if self.pin is not None or not self.runs:

@@ -31,9 +31,9 @@ from flush_tracker.errors import (
 )
 from flush_tracker.explanation import Explanation, Hold, Holder
 from flush_tracker.limits import STALE_BOUNDS_SLACK
-from flush_tracker.stream import OP, TX, Commits, Position, Touched
+from flush_tracker.stream import OP, TX, Commits, Position, Touched, positions_before
 from flush_tracker.tracked_shape import TrackedShape
-from storage.offset import SNAPSHOT_END, LogOffset
+from storage.offset import SNAPSHOT_END, LogOffset, offsets_of
 
 
 class FlushTracker:
@@ -85,16 +85,21 @@ class FlushTracker:
         starts, ends = touched.starts[:-1], touched.starts[1:]
         # Plain integers for the loop: a look into an array costs more than a shape's whole step.
         first_txs = rows[starts, TX].tolist()
-        visibles = map(LogOffset, rows[ends - 1, TX].tolist(), rows[ends - 1, OP].tolist())
-        columns = zip(numbers, starts.tolist(), ends.tolist(), first_txs, visibles, strict=True)
-        for number, start, end, first_tx, visible in columns:
+        befores = positions_before(rows[starts])
+        visibles = offsets_of(rows[ends - 1, TX].tolist(), rows[ends - 1, OP].tolist())
+        columns = zip(numbers, starts.tolist(), ends.tolist(), first_txs, befores, visibles, strict=True)
+        for number, start, end, first_tx, before, visible in columns:
             shape = self._shapes[number]
             own = rows[start:end]
+            first = before
             if first_tx <= shape.durable.tx:
                 own = shape.rows_above_durable(own)
-            if len(own):
-                # A copy, or one slow shape would keep the rows of all others of its batches.
-                shape.take(own.copy(), visible, now)
+                if not len(own):
+                    continue
+                (first,) = positions_before(own[:1])
+            # A copy, or one slow shape would keep the rows of all others of its batches.
+            shape.take(own.copy(), first, visible, now)
+            if not shape.is_queued:
                 self._queue(shape)
 
     def begin_open(self, tx: int) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from cdc.source.lsn import Lsn
 from flush_tracker.tracker import FlushTracker
 from shapes.limits import ACKNOWLEDGE_LOOK_SECONDS, ACKNOWLEDGE_SECONDS
+from shapes.threads import in_thread
 from storage.errors import SharedDiskFault
 from storage.limits import FAULT_RETRY_SECONDS
 from storage.progress import Incarnation, ProgressLog, ProgressRecord
@@ -70,6 +71,6 @@ class Acknowledger:
                 return  # there was no stream yet
             assert isinstance(incarnation, Incarnation)
             record = ProgressRecord(incarnation, g.lsn, self._catalog_version(), g.commit_time)
-            await asyncio.to_thread(self._progress.append, record)
+            await in_thread(self._progress.append, record)
             if self._tracker.incarnation == incarnation:
                 self._confirm(Lsn(g.lsn))

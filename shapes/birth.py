@@ -21,6 +21,7 @@ from cdc.source.connections import Connection, connect_sql, translate
 from cdc.source.errors import AccessRefused, CannotPublish, ConnectionFault, NotPublished, SourceError
 from cdc.source.holders import Holder
 from cdc.source.numbers import Words
+from cdc.source.publisher import Waiting
 from shapes.birth_steps import ENDS, NEXT, Event, Patience, Step
 from shapes.errors import BirthBlocked, MustLeave, ShapeError, SnapshotLost, SnapshotRefused, TableLocked
 from shapes.snapshot_copy import CopyProgress, copy_snapshot
@@ -51,11 +52,17 @@ class Ground(Protocol):
     called again, after `born` only following `leave`.
     """
 
-    async def publish(self) -> Selection:
-        """Put the table into the publication, and wait for its writers of before; what is to be copied of it."""
+    async def publish(self, waiting: Waiting) -> Selection:
+        """Put the table into the publication, and wait for its writers of before; what is to be copied of it.
+
+        It stays there until the birth has ended. `waiting` is told whom it waits for.
+        """
 
     async def join(self) -> None:
-        """Feed the shape from the end of a transaction on: its rows are held, and G stays where it is."""
+        """Feed the shape from the end of a transaction on: its rows are held, and G stays where it is.
+
+        Raises `MustLeave` if the table is not published any more as it was.
+        """
 
     async def must_leave(self) -> str:
         """Return when a shape that has joined has to leave, and why; wait forever if that never comes."""
@@ -214,7 +221,8 @@ class Birth:
     # The steps
 
     async def _publish(self) -> Event:
-        self._selection = await self._ground.publish()
+        self._selection = await self._ground.publish(self._show_waiting)
+        self._holders, self._reason = (), ""
         return Event.DONE
 
     async def _join(self) -> Event:
@@ -298,6 +306,11 @@ class Birth:
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
             await transaction.close()
+
+    def _show_waiting(self, what: str, holders: tuple[Holder, ...]) -> None:
+        self._holders = holders
+        self._reason = f"waiting for {what}: {'; '.join(map(str, holders)) or 'nobody that can be named'}"
+        self._tell()
 
     async def _show_holders(self, connection: Connection, unseen: Words) -> None:
         with contextlib.suppress(psycopg.Error, SourceError):  # who it is helps a person only

@@ -1,10 +1,10 @@
 """The steps of a shape's birth, what can happen in each, and how often and how long things are tried. Pure.
 
     publishing -> joining -> looking -> recording -> copying -> finishing -> ready
-                     ^          |           |           |
-                     |       leaving <------'       retreating -> publishing
-                     |          |
-                     '------ outside                               failing -> failed
+                                |           |           |
+                             leaving <------'       retreating -> publishing
+                                |
+      publishing <-- outside                               failing -> failed
 
 What is not in the table cannot happen.
 """
@@ -82,7 +82,8 @@ NEXT: Final[Mapping[tuple[Step, Event], Step]] = {
     (Step.LOOKING, Event.REFUSED): Step.FAILING,
     (Step.LEAVING, Event.DONE): Step.OUTSIDE,
     (Step.LEAVING, Event.LOST): Step.LEAVING,
-    (Step.OUTSIDE, Event.DONE): Step.JOINING,
+    # Not to joining: what was published, and whose writers had ended, may be so no more.
+    (Step.OUTSIDE, Event.DONE): Step.PUBLISHING,
     (Step.OUTSIDE, Event.UNSEEN): Step.OUTSIDE,
     (Step.OUTSIDE, Event.LOST): Step.OUTSIDE,
     (Step.OUTSIDE, Event.REFUSED): Step.FAILING,

@@ -26,7 +26,7 @@ from cdc.source.limits import POLL_SECONDS
 from cdc.source.lsn import Lsn
 from cdc.source.publication import changes_between
 from shapes.acknowledge import Acknowledger
-from shapes.endings import STREAM_REPLACED, until_done
+from shapes.endings import STREAM_REPLACED
 from shapes.faults import ShapeFault
 from shapes.feeds import Plan
 from shapes.gathering import Gathering
@@ -35,6 +35,7 @@ from shapes.limits import ROOM_SECONDS
 from shapes.restore import restore
 from shapes.snapshot_transaction import look_at_all_running
 from shapes.streamed import Streamed
+from shapes.threads import in_thread, until_done
 from storage.errors import BufferFull, LogFault, SharedDiskFault
 from storage.flush import Flushed
 from storage.limits import FAULT_RETRY_SECONDS
@@ -140,7 +141,7 @@ class Capture:
     async def _hurry(self) -> None:
         """The server waits for us to end (A4): what is whole becomes durable, and is confirmed, at once."""
         try:
-            self.flushed(await asyncio.to_thread(self._house.store.flush_all))
+            self.flushed(await in_thread(self._house.store.flush_all))
             await self._acknowledger.acknowledge()
         except SharedDiskFault as fault:
             logger.warning("the server stops, and not all of it could be made durable: %s", fault)
@@ -170,6 +171,7 @@ class Capture:
         house.collector.resume(connected.start)
         house.wal_end_at_connect = connected.wal_end
         house.is_streaming = True
+        house.attempt = connected.attempt
 
     async def _ask(self, question: Callable[[Connection], Awaitable[None]]) -> None:
         """Ask the server something; again and again, until it answers."""
@@ -204,6 +206,7 @@ class Capture:
                     before, now = known.identity.publication, connected.identity.publication
                     await self._house.endings.by_publication(changes_between(before, now))
                     self.flushed(await until_done(self._house.store.flush_all))
+                    await self._house.endings.settle_truncates()
                 else:
                     await self._house.endings.everything(STREAM_REPLACED, _REPLACED[type(verdict)])
                     # What was streamed may be no part of this history: no snapshot of it would ever show that.

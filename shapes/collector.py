@@ -301,7 +301,7 @@ class Collector:
         """End the transaction that began in an earlier fragment, in logs that get no rows of ended ones here."""
         if not (plan.fragment.begins_open and plan.ended_count):
             return
-        ended = [np.unique(feed.owners[feed.ordinals < plan.ended_count]) for feed in feeds]
+        ended = [plan.ended_in(feed) for feed in feeds]
         others = np.setdiff1d(self.opened, np.concatenate(ended)) if ended else self.opened
         end = plan.fragment.aligned_offset(0)
         for log in self.members.logs(others).tolist():

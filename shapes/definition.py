@@ -9,11 +9,12 @@ Invariants:
     the process without the table's facts
     `columns` are in the table's order and have every column of `key`
     from_json(to_json(definition)) == definition
+    what types are made of is told beside, and is no part of what a shape is: older definitions do not have it
 """
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
@@ -69,6 +70,8 @@ class TableColumn:
     pk_index: int | None = None
     generated: str = ""
     """`s` stored, `v` virtual (never sent), as in `pg_attribute.attgenerated`; empty for an ordinary column."""
+    spec: Any = field(default=None, compare=False)
+    """What its type is made of (`shapes.type_specs`); None if the oid says all."""
 
     @property
     def for_where(self) -> ColumnType:
@@ -134,6 +137,8 @@ class Definition:
     """Those that the clause reads, by name."""
     replica: Replica = Replica.DEFAULT
     log: LogMode = LogMode.FULL
+    specs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What the types of columns are made of, for those whose oids do not say it (`shapes.type_specs`)."""
 
     @property
     def view(self) -> View:
@@ -149,7 +154,8 @@ class Definition:
     @property
     def identity(self) -> str:
         """64 hexadecimal digits, the same for equal definitions and no others, in every process."""
-        return hashlib.sha256(orjson.dumps(self.to_json(), option=orjson.OPT_SORT_KEYS)).hexdigest()
+        facts = {name: value for name, value in self.to_json().items() if name != "types"}
+        return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """For the catalog."""
@@ -165,6 +171,7 @@ class Definition:
             "where_columns": [[*column] for column in self.where_columns],
             "replica": str(self.replica),
             "log": str(self.log),
+            **({"types": dict(self.specs)} if self.specs else {}),
         }
 
     @classmethod
@@ -185,6 +192,7 @@ class Definition:
                 where_columns=tuple(DefinedColumn(*column) for column in content["where_columns"]),
                 replica=Replica(content["replica"]),
                 log=LogMode(content["log"]),
+                specs=dict(content.get("types", {})),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DefinitionUnreadable(f"a field of the definition is wrong or missing: {error!r}") from None

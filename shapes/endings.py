@@ -5,42 +5,46 @@ itself, unless a person removed it.
 
 Invariants:
     whatever ended is in the catalog with its reason, and is told in the log of events
-    the files of a shape without a name go at once; those of one with a name when its successor is ready (see `sweep`)
+    thousands end with one sync; their files go in the background
+    the files of a shape with a name stay until its successor is ready (see `sweep`)
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from itertools import islice
+from typing import Final
 
 from cdc.source.publication import PublicationChange
 from cdc.source.relations import Relation
 from shapes.collector import Collector
 from shapes.faults import ShapeFault
+from shapes.limits import LOGS_REMOVED_AT_ONCE, LOGS_SWEPT_AT_ONCE
 from shapes.members import Member
-from shapes.registry import Entry, Registry
+from shapes.registry import EXPIRED, REMOVED, Entry, Registry
 from shapes.relevance import Ends, relevance
-from storage.catalog_records import Life
+from shapes.threads import until_done
+from storage.catalog_records import Ended, Life
 from storage.clocks import Clocks
-from storage.errors import LogFault, SharedDiskFault, UnknownLog
-from storage.limits import FAULT_RETRY_SECONDS
+from storage.errors import LogFault, UnknownLog
 from storage.log_facts import list_logs
-from storage.offset import LogOffset
+from storage.offset import OP_INFINITE, SNAPSHOT_END, LogOffset
 from storage.store import Store
 from storage.store_reader import StoreReader
 from storage.truncation import empty_base
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 TRUNCATED: Final = "truncate"
 """Why a log has a new base; its old handle's readers begin anew."""
 
 PUBLICATION_ALTERED: Final = "publication_altered"
 STREAM_REPLACED: Final = "stream_replaced"
+
+_WANTED: Final = frozenset({REMOVED, EXPIRED})
+"""Ends that nobody need look into."""
 
 _COPY_LOOK_SECONDS: Final = 0.05
 """Between two looks whether a copy is recorded."""
@@ -69,22 +73,50 @@ class Endings:
         self._handles = asyncio.Lock()
         """Held while a member's handle changes: an end is that of its newest one, and nothing follows an end."""
 
-    async def end(self, member: Member, reason: str, text: str, *, level: int = logging.WARNING) -> None:
+    @property
+    def place(self) -> LogOffset:
+        """Where the stream is. Before it begins, that is G: every log is whole below it."""
+        return max(self._collector.upto, below(self._collector.tracker.g.lsn))
+
+    async def end(self, member: Member, reason: str, text: str) -> None:
         """End one shape."""
+        await self._end_all([member], reason, text)
+
+    async def _end_all(self, members: Iterable[Member], reason: str, text: str) -> None:
+        """End them with one record, so to speak: thousands take as many syncs as one."""
         async with self._handles:
-            handle, log = member.handle, member.log
-            if handle is None or log is None:
-                self._collector.end(member.number)  # its birth notices
-                return
-            await until_done(lambda: self._registry.ended(handle, self._collector.upto, reason))
-            self._collector.end(member.number)
+            ending, place = list(members), self.place
+            handles = [member.handle for member in ending if member.handle is not None]
+            try:
+                await until_done(lambda: self._registry.all_ended(Ended(handle, place, reason) for handle in handles))
+            finally:  # whoever is cancelled leaves nobody behind who is fed and has ended
+                for member in ending:
+                    if member.handle is None or self._has_ended(member.handle):
+                        self._collector.end(member.number)  # of one that was not born, its birth notices
+        unused = [log for member in ending if (log := self._after_end(member, reason, text)) is not None]
+        await self.remove_logs(unused)
+
+    def _after_end(self, member: Member, reason: str, text: str) -> int | None:
+        """Tell of it, and see to a successor. Its log, if nobody follows that by a name."""
+        handle = member.handle
+        if handle is None:
+            return None
         self.counts[reason] += 1
+        level = logging.INFO if reason in _WANTED else logging.WARNING
         logger.log(level, "shape %s (%s) ended: %s: %s", handle, member.definition, reason, text)
         entry = self._registry.find(handle)
-        if entry is None or entry.shape.name is None:
-            await until_done(lambda: self._store.remove_log(log))
-        elif any(one.handle == handle for one in self._registry.awaiting()):
-            self.succeed(entry)
+        name = None if entry is None else entry.shape.name
+        if name is None:
+            return member.log
+        if (awaited := self._registry.awaited(name)) is not None and awaited.handle == handle:
+            self.succeed(awaited)
+        return None
+
+    async def remove_logs(self, logs: Sequence[int]) -> None:
+        """Files of ended shapes: of a few at once; those of many are left to `sweep`, for nobody need wait for them."""
+        if len(logs) <= LOGS_REMOVED_AT_ONCE:
+            for log in logs:
+                await until_done(partial(self._store.remove_log, log))
 
     async def by_fault(self, number: int, fault: ShapeFault) -> None:
         """A shape cannot go on."""
@@ -113,10 +145,10 @@ class Endings:
         await self._end_all(self._collector.members, reason, text)
 
     async def sweep(self) -> None:
-        """Remove the logs of ended shapes whose names have a ready successor, or that were removed."""
-        for log in await asyncio.to_thread(list_logs, self._store.disk):
-            if self._registry.is_over(log):
-                await until_done(partial(self._store.remove_log, log))
+        """Remove logs of ended shapes whose names have a ready successor, or that were removed; a part at a time."""
+        logs = await asyncio.to_thread(list_logs, self._store.disk)
+        for log in islice(filter(self._registry.is_over, logs), LOGS_SWEPT_AT_ONCE):
+            await until_done(partial(self._store.remove_log, log))
 
     def truncated(self, member: Member) -> None:
         """A TRUNCATE is durable: give the log an empty base there and a new handle; until then it holds G."""
@@ -128,6 +160,23 @@ class Endings:
         member = self._collector.members.get(number)
         if member is not None and number not in self._rebasing:
             await self._give_base(member, at)
+
+    async def settle_truncates(self) -> None:
+        """Give every durable TRUNCATE its base now: the tracker is about to forget what it held for them.
+
+        In the collector's turn, with everything flushed.
+        """
+        for member in self._collector.members:
+            at = member.truncated_at
+            if at is None:
+                continue
+            if self._is_being_copied(member):
+                await self.end(member, STREAM_REPLACED, "its table was truncated before its snapshot was complete")
+                continue
+            try:
+                await self._give_base(member, at)
+            except (LogFault, UnknownLog) as fault:
+                await self.end(member, fault.code, str(fault))
 
     async def settled(self) -> None:
         """Wait for the bases that were begun. Whoever is cancelled meanwhile leaves none of them running."""
@@ -175,16 +224,27 @@ class Endings:
         if log is None or not self._is_living(member):
             return
         await until_done(lambda: empty_base(self._store, log, at, written_at=self._clocks.wall()))
+        await self.stand_on_newest(member, TRUNCATED)
+
+    async def stand_on_newest(self, member: Member, why: str) -> None:
+        """Let a shape go on under a new handle, if its log has a base that its handle does not stand on."""
         async with self._handles:
             old = None if member.handle is None else self._registry.find(member.handle)
-            if old is None or not self._is_living(member):
+            if old is None or member.log is None or not self._is_living(member):
                 return  # it ended meanwhile
             # Not only the base that was made just now: a crash may have come between one and its record.
-            base = max((one for one in self._reader.bases(log) if one.is_complete), key=lambda one: one.last)
-            if old.shape.base != base.number:
-                record = partial(self._registry.rebased, old.handle, base.number, base.floor, TRUNCATED)
-                member.handle = (await until_done(record)).handle
-                logger.info("shape %s goes on as %s: its table was truncated", old.handle, member.handle)
+            base = max((one for one in self._reader.bases(member.log) if one.is_complete), key=lambda one: one.last)
+            if old.shape.base == base.number:
+                return
+            if member.truncated_at is not None and member.truncated_at <= base.last:
+                why = TRUNCATED  # a fold that came first: nobody may read on past the TRUNCATE under the old handle
+            record = partial(self._registry.rebased, old.handle, base.number, base.floor, why)
+            member.handle = (await until_done(record)).handle
+            logger.info("shape %s goes on as %s, on base %d: %s", old.handle, member.handle, base.number, why)
+
+    def _has_ended(self, handle: str) -> bool:
+        entry = self._registry.find(handle)
+        return entry is None or entry.shape.life is Life.ENDED
 
     def _is_living(self, member: Member) -> bool:
         return self._collector.members.get(member.number) is member
@@ -194,16 +254,7 @@ class Endings:
         entry = None if member.handle is None else self._registry.find(member.handle)
         return self._is_living(member) and entry is not None and entry.shape.life is Life.BORN
 
-    async def _end_all(self, members: Iterable[Member], reason: str, text: str) -> None:
-        for member in list(members):
-            await self.end(member, reason, text)
 
-
-async def until_done(work: Callable[[], T]) -> T:
-    """Do it on a thread, again and again while the disk that all share refuses (A9)."""
-    while True:
-        try:
-            return await asyncio.to_thread(work)
-        except SharedDiskFault as fault:
-            logger.warning("waiting for the disk: %s", fault)
-            await asyncio.sleep(FAULT_RETRY_SECONDS)
+def below(g: int) -> LogOffset:
+    """The greatest offset below G: up to there every log is whole."""
+    return LogOffset(g - 1, OP_INFINITE) if g else SNAPSHOT_END

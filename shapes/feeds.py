@@ -18,7 +18,7 @@ from flush_tracker.stream import Commits, Touched
 from shapes.deliveries import Part
 from shapes.faults import ShapeFault
 from storage.incoming import FragmentShares
-from storage.offset import LogOffset
+from storage.offset import LogOffset, offsets_of
 from storage.rows import Integers
 
 
@@ -105,21 +105,33 @@ class Plan:
         starts = np.flatnonzero(np.concatenate(([True], shape[1:] != shape[:-1]))) if len(shape) else shape
         return Touched(shape[starts], np.concatenate((starts, [len(shape)])), ordinal)
 
+    def ended_in(self, feed: Feed) -> Integers:
+        """The shapes that got rows of a transaction which has ended."""
+        return feed.shapes[feed.ordinals[feed.starts[:-1]] < self.ended_count]
+
     def shares(self, feed: Feed, logs: Integers) -> FragmentShares:
         """A feed as storage takes it; `logs` are those of its shapes."""
         is_ended = feed.ordinals < self.ended_count
         # Ordinals ascend within a shape, so its ended entries come first, and its last ended transaction last of them.
         committed = np.add.reduceat(is_ended.astype(np.int64), feed.starts[:-1])
         last = feed.ordinals[np.maximum(feed.starts[:-1] + committed - 1, 0)]
-        ends = [
-            self.fragment.aligned_offset(ordinal) if count else None
-            for ordinal, count in zip(last.tolist(), committed.tolist(), strict=True)
-        ]
+        ends: list[LogOffset | None] = list(self._ends_of(last))
+        for shape in np.flatnonzero(committed == 0).tolist():
+            ends[shape] = None
         return FragmentShares(logs.tolist(), feed.indices, feed.starts[1:].tolist(), committed.tolist(), ends)
+
+    def _ends_of(self, ordinals: Integers) -> list[LogOffset]:
+        """Where these transactions end, an object for each transaction and not for each shape."""
+        transactions = self.fragment.transactions
+        found, places = np.unique(ordinals, return_inverse=True)
+        changes = transactions.changes[found].astype(np.int64)
+        ops = np.where(changes > 0, 2 * changes - 1, 0)
+        ends = offsets_of(transactions.commit_lsn[found].tolist(), ops.tolist())
+        return [ends[place] for place in places.tolist()]
 
     def still_open(self) -> Integers:
         """The shapes that got rows of a transaction which has not ended."""
         if not self.fragment.ends_open:
             return np.zeros(0, np.int64)
-        found = [np.unique(feed.owners[feed.ordinals >= self.ended_count]) for feed in self.feeds]
+        found = [feed.shapes[feed.ordinals[feed.starts[1:] - 1] >= self.ended_count] for feed in self.feeds]
         return np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -1,11 +1,12 @@
 """What the stream delivers, of a backlog several fragments at a time: the shell around `joined_fragments`.
 
-Only where it pays: a fragment that touches hundreds of shapes costs more for each of them than for its rows. Then the
-batches that were read while the one before was dealt with are taken together.
+Only where it pays: a fragment that touches hundreds of shapes costs more for each of them than for its rows, and one of
+several tables has few rows for what is done once for each. Then the batches that were read while the one before was
+dealt with are taken together.
 
 Invariants:
     deliveries come in the order of the session; only fragments are joined, and only neighbours
-    with a fragment in hand nothing is waited for longer than GATHER_SECONDS for each shape
+    with a fragment in hand nothing is waited for longer than GATHER_SECONDS for each shape, or GATHER_SECONDS_MIN
     an error of the session comes behind the fragments before it; a cancelled `next` loses nothing
     the session is asked only while somebody waits in `next`: it never connects anew behind the collector's back
 """
@@ -16,7 +17,13 @@ from collections.abc import Awaitable, Callable
 from cdc.source.attempt import Arrived, Delivery
 from cdc.source.fragments import Fragment
 from shapes.joined_fragments import can_follow, joined
-from shapes.limits import GATHER_SECONDS, GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
+from shapes.limits import (
+    GATHER_CHANGES_MIN,
+    GATHER_SECONDS,
+    GATHER_SECONDS_MIN,
+    GATHER_SHAPES_MIN,
+    GATHERED_CHANGES_MAX,
+)
 
 
 class Gathering:
@@ -36,10 +43,10 @@ class Gathering:
         """What comes next; `touched_count` is how many shapes the fragment before touched."""
         if not self._found:
             delivery = await self._take()
-            if touched_count < GATHER_SHAPES_MIN or not self._joins(delivery):
+            if not (_pays(delivery, touched_count) and self._joins(delivery)):
                 return delivery
         try:
-            async with asyncio.timeout(GATHER_SECONDS * touched_count):
+            async with asyncio.timeout(max(GATHER_SECONDS * touched_count, GATHER_SECONDS_MIN)):
                 await self._gather()
         except TimeoutError:
             pass
@@ -74,3 +81,12 @@ class Gathering:
         if isinstance(behind, Exception):
             raise behind
         return await self._source() if behind is None else behind
+
+
+def _pays(delivery: Delivery, touched_count: int) -> bool:
+    """Whether what comes next would cost less together with it."""
+    if touched_count >= GATHER_SHAPES_MIN:
+        return True
+    event = delivery.event if isinstance(delivery, Arrived) else None
+    # So many changes at once are a backlog: a live transaction of few rows never waits for another.
+    return isinstance(event, Fragment) and len(event.changes) > 1 and event.changes_count >= GATHER_CHANGES_MIN

@@ -13,7 +13,8 @@ import numpy as np
 
 from cdc.source.connections import Connection
 from cdc.source.numbers import Words
-from cdc.source.publication import quote
+from cdc.source.publication import PublicationState, changes_between, quote
+from cdc.source.publisher import Published, Waiting
 from cdc.source.relations import Column, Relation
 from shapes.birth import Born
 from shapes.definition import Definition, LogMode, Table
@@ -27,6 +28,7 @@ from shapes.snapshot_transaction import Selection
 from shapes.streamed import Demand, Streamed
 from shapes.tables import read_tables
 from shapes.threads import in_thread
+from shapes.waits import told_to
 from shapes.where.clause import Clause
 from storage.bases import Base
 from storage.catalog_records import Life, Snapshot
@@ -64,20 +66,21 @@ class ShapeGround:
         """Whose demand that is."""
         self._table: Table | None = None
         self._clause: Clause | None = None
+        self._published: PublicationState | None = None
+        """As it was when the table's writers had ended."""
 
-    async def publish(self) -> Selection:
+    async def publish(self, waiting: Waiting) -> Selection:
         """Publish the table, whole; and look whether it is still the one that was defined."""
         house, wanted = self._house, self._definition
         async with house.turn:  # before there is a stream, nobody knows which publication belongs to it
             await house.turn.wait_for(lambda: house.is_streaming)
-        async with house.control() as connection:
-            published = await house.session.publisher.publish(
-                connection, [f"{quote(wanted.schema)}.{quote(wanted.table)}"]
-            )
+        async with house.control(None) as connection:  # its waits have bounds of their own
+            published = await self._publish(connection, waiting)
             if published.changes:
                 async with house.turn:
                     await house.endings.by_publication(published.changes)
             await in_thread(house.lineage.published, published.state)
+            self._published = published.state
             table = await self._look_up(connection)
         verdict = relevance(wanted, table)
         if table is None or isinstance(verdict, Ends):
@@ -96,12 +99,29 @@ class ShapeGround:
             has_rows=wanted.log is LogMode.FULL,
         )
 
+    async def _publish(self, connection: Connection, waiting: Waiting) -> Published:
+        """Until it is known which partitions there are: what nobody is known to want may leave the publication."""
+        house, wanted = self._house, self._definition
+        table = await self._look_up(connection)
+        house.wanted[self] = frozenset((wanted.oid, *(() if table is None else table.leaves)))
+        while True:
+            with told_to(waiting):
+                published = await house.session.publisher.publish(
+                    connection, [f"{quote(wanted.schema)}.{quote(wanted.table)}"]
+                )
+            parts = {leaf.oid for leaves in published.leaves.values() for leaf in leaves}
+            if parts <= house.wanted[self]:
+                return published
+            house.wanted[self] |= parts
+
     async def join(self) -> None:
         """Feed the shape from the end of a transaction on."""
         house = self._house
         assert self._table is not None, "publishing comes first"
         async with house.turn:
             await house.turn.wait_for(lambda: house.is_streaming and house.collector.is_between)
+            if not self._is_still_published():
+                raise MustLeave("the publication was altered before the shape could join")
             assert house.collector.streamed is not None, "it is there from the first connection on"
             if self._table.kind == "p":
                 house.collector.partitions.follow(as_relation(self._table), self._table.leaves)
@@ -120,9 +140,9 @@ class ShapeGround:
 
     def unseen(self, snapshot: Snapshot) -> Words:
         """What the snapshot should have seen."""
-        assert self._demand is not None, "it has joined"
-        if self._streamed is not self._house.collector.streamed:
-            return np.zeros(0, np.uint32)  # of a stream that was replaced: the shape left it, and joins the new one
+        if self._demand is None or self._streamed is not self._house.collector.streamed:
+            # It has not joined, or joined a stream that was replaced: it joins the present one.
+            return np.zeros(0, np.uint32)
         return self._demand.unseen(snapshot)
 
     async def born(self, snapshot: Snapshot) -> Born:
@@ -180,6 +200,14 @@ class ShapeGround:
         if self._is_first and self._name is not None:
             # Whoever asked was told. Its name is free again, and no start tries what nobody expects any more.
             await in_thread(self._house.registry.withdrawn, self._name)
+
+    def _is_still_published(self) -> bool:
+        """Whether nobody has touched what the table needs of the publication since its writers had ended."""
+        then, now = self._published, self._house.session.publisher.baseline
+        if then is None or now is None:
+            return True  # nobody has looked since
+        concerned = {None, *self._house.wanted[self]}
+        return not any(change.table in concerned for change in changes_between(then, now))
 
     def _ended_by_others(self) -> str | None:
         """Why the shape that was born has ended meanwhile, if it has: its table was altered, or somebody removed it."""

@@ -1,6 +1,9 @@
 """What births, endings and requests share: one of each for a folder and a slot."""
 
 import asyncio
+import contextlib
+import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,6 +12,7 @@ from cdc.source.connections import Connection, connect_sql
 from cdc.source.session import Session
 from shapes.collector import Collector
 from shapes.endings import Endings
+from shapes.limits import ASK_SECONDS_MAX
 from shapes.lineage import Lineage
 from shapes.registry import Registry
 from storage.clocks import Clocks
@@ -34,14 +38,27 @@ class Household:
     """There was a connection, and what was known before it has been restored."""
     wal_end_at_connect: int = 0
     """Where the server's WAL ended when we connected last: past it, the stream has caught up."""
+    attempt: int = 0
+    """The last connection whose identity was judged (A2): G is confirmed to no other."""
+    wanted: dict[object, frozenset[int]] = field(default_factory=dict)
+    """Tables and partitions of each birth: nobody follows them yet, and they must stay in the publication."""
     turn: asyncio.Condition = field(default_factory=asyncio.Condition)
     """Held while the stream or somebody else changes what the collector does; told after each event."""
 
     @asynccontextmanager
-    async def control(self) -> AsyncIterator[Connection]:
-        """A connection for a few queries."""
+    async def control(self, seconds_max: float | None = ASK_SECONDS_MAX) -> AsyncIterator[Connection]:
+        """A connection for a few queries. One that takes longer is cut: its query fails as if the server had gone."""
         connection = await connect_sql(self.conninfo, self.application)
+        cutting = None if seconds_max is None else asyncio.get_running_loop().call_later(seconds_max, _cut, connection)
         try:
             yield connection
         finally:
+            if cutting is not None:
+                cutting.cancel()
             await connection.close()
+
+
+def _cut(connection: Connection) -> None:
+    """Let whoever waits for the server hear that it has gone. Cancelling would wait for the server, too."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        ours.shutdown(socket.SHUT_RDWR)

@@ -113,9 +113,10 @@ class Housekeeping:
             async with self._house.turn:
                 member = self._member_of(handle)
                 if member is not None:
-                    await self._house.endings.end(member, EXPIRED, why, level=logging.INFO)
+                    await self._house.endings.end(member, EXPIRED, why)
 
     async def _ask_server(self) -> None:
+        """With a bound: see `Household.control`. Ends of shapes wait for the disk, and for no server."""
         house = self._house
         async with house.control() as connection:
             await reconcile(house, connection)
@@ -125,17 +126,25 @@ class Housekeeping:
         """Let go of what the server need not do for us any more, and learn what it shows by now."""
         house = self._house
         streamed = house.collector.streamed
-        followed = {member.table for member in house.collector.members}
-        baseline = house.session.publisher.baseline
-        published = set() if baseline is None else set(baseline.tables)
-        leaves = {leaf for leaf in published if house.collector.partitions.roots_of(leaf)}
-        unused = published - followed - leaves
         if streamed is not None and streamed.is_look_due:
             streamed.forget_seen(await look(connection))
+        unused = self._unused()  # nothing may come between this and the call: a birth could begin to want one
         if unused and await house.session.publisher.release(connection, unused, house.clocks.monotonic()):
             state = house.session.publisher.baseline
             if state is not None:
                 await asyncio.to_thread(house.lineage.published, state)
+
+    def _unused(self) -> set[int]:
+        """Published tables that nobody follows, and that no birth waits for.
+
+        A birth may wait longer than the publication's grace; who joined a table that has left it would miss commits.
+        """
+        house = self._house
+        baseline = house.session.publisher.baseline
+        published = set() if baseline is None else set(baseline.tables)
+        followed = {member.table for member in house.collector.members}
+        leaves = {leaf for leaf in published if house.collector.partitions.roots_of(leaf)}
+        return published.difference(followed, leaves, *house.wanted.values())
 
     def _member_of(self, handle: str) -> Member | None:
         entry = self._house.registry.find(handle)

@@ -18,6 +18,7 @@ from math import prod
 
 from shapes.index_keys import Key, KeyedColumn, has_null, keyed_column, keys_of_elements, keys_of_value
 from shapes.limits import BRANCH_KEYS_MAX, CLAUSE_BRANCHES_MAX
+from shapes.where.spans import spanned
 from shapes.where.tree import And, AnyAll, Call, Column, Constant, Expr, IsTruth, Not, Or
 from shapes.where.types import BOOL, Type
 
@@ -43,7 +44,22 @@ class Branch:
 def branches_of(where: Expr | None) -> tuple[Branch, ...]:
     """The branches of a clause: at least one, unless it can never be true."""
     found = None if where is None else _looked_up(where)
+    if found is None and isinstance(where, Or):
+        found = _partly_looked_up(where)
     return (Branch({}, rest=where),) if found is None else tuple(filter(_is_possible, found))
+
+
+def _partly_looked_up(where: Or) -> tuple[Branch, ...] | None:
+    """An OR of which each side has something to look up, or a span: those are asked of every row, many at once."""
+    branches: list[Branch] = []
+    for side in where.args:
+        found = _looked_up(side)
+        if found is None:
+            if not spanned(side).spans:
+                return None
+            found = (Branch({}, rest=side),)
+        branches += found
+    return tuple(branches) if len(branches) <= CLAUSE_BRANCHES_MAX else None
 
 
 def _is_possible(branch: Branch) -> bool:

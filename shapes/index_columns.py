@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shapes.index_conditions import Condition, Integers, Questions, Verdict
 from shapes.index_keys import Key, KeyedColumn, elements_of_column, keys_of_column
+from shapes.index_numbers import Integers
+from shapes.index_questions import Questions
 from shapes.where.evaluate import Rows
 from shapes.where.types import Type
 
@@ -33,7 +34,7 @@ class BatchColumns:
 
     def __init__(self, rows: pa.StructArray) -> None:
         self._rows = Rows(rows)
-        self._questions = Questions(self._rows)
+        self.questions = Questions(self._rows)
         self._encoded: dict[KeyedColumn, Encoded[Key]] = {}
         self._elements: dict[KeyedColumn, Encoded[frozenset[Key]]] = {}
 
@@ -53,10 +54,6 @@ class BatchColumns:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def ask(self, condition: Condition, rows: Integers) -> Verdict:
-        """Whether a condition is true, for some of the rows."""
-        return self._questions.ask(condition, rows)
 
     def _encode(self, column: KeyedColumn, keys: Callable[[Type, pa.StringArray], list[K]]) -> Encoded[K]:
         encoded = pc.dictionary_encode(self._rows.texts(column.name))

@@ -13,9 +13,10 @@ import numpy as np
 
 from shapes.index_branches import Branch
 from shapes.index_columns import BatchColumns
-from shapes.index_conditions import Condition, Integers
+from shapes.index_conditions import Condition
 from shapes.index_keys import Key, KeyedColumn
-from shapes.index_leaves import Leaf, Reached, put, ranges, starts_of, take_out
+from shapes.index_leaves import Leaf, Reached, put, take_out
+from shapes.index_numbers import Integers, ranges, starts_of
 
 Wanted = frozenset[Key]
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from shapes.index_branches import Branch
 from shapes.index_columns import BatchColumns
-from shapes.index_conditions import Condition, Integers
+from shapes.index_conditions import Condition
 from shapes.index_keys import Key, KeyedColumn
 from shapes.index_leaves import Leaf, Reached, put, take_out
+from shapes.index_numbers import Integers
 
 Keys = tuple[Key, ...]
 

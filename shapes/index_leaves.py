@@ -2,7 +2,8 @@
 
 An index leads rows to leaves, by the parts of clauses that can be looked up. A leaf holds its shapes by the condition
 that remains; under None are those of which nothing remains. Equal conditions of a table are one object, so that a
-condition is asked once for all rows of a batch that reach it, whichever leaves they reach it in.
+condition is asked once for all rows of a batch that reach it, whichever leaves they reach it in
+(`shapes.index_sift`).
 
 Invariants:
     a `Reached` has at least one row for each leaf; its rows are grouped by leaf, in the order of `leaves`
@@ -11,14 +12,16 @@ Invariants:
     a shape stands once at a leaf, though two branches of its clause may lead there: adding and removing are idempotent
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 
-from shapes.index_conditions import Condition, Integers, Mask, Verdict
+from shapes.index_bands import Band
+from shapes.index_conditions import Condition
+from shapes.index_numbers import Integers, ranges, starts_of
 
 Leaf: TypeAlias = dict[Condition | None, set[int]]
 
@@ -37,6 +40,18 @@ def take_out(leaf: Leaf, condition: Condition | None, shape: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """Conditions of one band that every row reaches."""
+
+    band: Band
+    conditions: list[Condition]
+    places: Integers
+    """In the band, of each of them."""
+    sets: list[set[int]]
+    """The shapes of each of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reached:
     """Rows at leaves."""
 
@@ -45,6 +60,8 @@ class Reached:
     """How many rows are at each leaf."""
     rows: Integers
     """Of all leaves, one after the other."""
+    standing: Sequence[Standing] = ()
+    """What all rows of the batch reach, besides."""
 
 
 @dataclass(slots=True)
@@ -75,16 +92,6 @@ class Groups:
         return np.repeat(shapes, counts), rows[ranges(starts_of(rows_counts)[group], counts)]
 
 
-def starts_of(counts: Integers) -> Integers:
-    """Where each group begins, if they stand one after the other."""
-    return np.cumsum(counts) - counts
-
-
-def ranges(starts: Integers, counts: Integers) -> Integers:
-    """`starts[0], starts[0] + 1, ..`, so many numbers as its count says, then those of `starts[1]`, and so on."""
-    return np.arange(int(counts.sum())) + np.repeat(starts - starts_of(counts), counts)
-
-
 @dataclass(frozen=True, slots=True)
 class Sifted:
     """What became of the rows at leaves, with their shapes; those that a condition rules out are in neither."""
@@ -94,48 +101,3 @@ class Sifted:
     """Rows for which a condition could not be evaluated. Another branch of the clause may want them all the same."""
     whys: list[str] = field(default_factory=list)
     """For each group of those, the reason."""
-
-
-def sift(reached: Iterable[Reached], ask: Callable[[Condition, Integers], Verdict]) -> Sifted:
-    """Ask the conditions of the leaves. O(leaves reached), plus the conditions asked."""
-    sifted = Sifted()
-    for at in reached:
-        starts = starts_of(at.counts)
-        users: dict[Condition | None, tuple[list[int], list[set[int]]]] = {}
-        for number, leaf in enumerate(at.leaves):
-            for condition, shapes in leaf.items():
-                numbers, sets = users.setdefault(condition, ([], []))
-                numbers.append(number)
-                sets.append(shapes)
-        for condition, (numbers, sets) in users.items():
-            counts = at.counts[numbers]
-            if len(numbers) == len(at.leaves):
-                rows = at.rows
-            elif len(numbers) == 1:
-                rows = at.rows[starts[numbers[0]] :][: counts[0]]
-            else:
-                rows = at.rows[ranges(starts[numbers], counts)]
-            if condition is None:
-                sifted.wanted.add(sets, counts, rows)
-                continue
-            verdict = ask(condition, rows)
-            _add_some(sifted.wanted, sets, counts, rows, verdict.is_true)
-            if verdict.is_failed is not None:
-                groups_count = _add_some(sifted.failed, sets, counts, rows, verdict.is_failed)
-                sifted.whys.extend([verdict.why] * groups_count)
-    return sifted
-
-
-def _add_some(groups: Groups, sets: list[set[int]], counts: Integers, rows: Integers, which: Mask) -> int:
-    """Of leaves and the rows at them, those that are flagged; how many groups it makes."""
-    some = rows[which]
-    if not len(some):
-        return 0
-    if len(sets) == 1:
-        groups.add(sets, np.array([len(some)]), some)
-        return 1
-    owner = np.repeat(np.arange(len(counts)), counts)
-    left = np.bincount(owner[which], minlength=len(counts))
-    kept = np.flatnonzero(left)
-    groups.add([sets[number] for number in kept.tolist()], left[kept], some)
-    return len(kept)

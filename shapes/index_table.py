@@ -11,11 +11,14 @@ import numpy as np
 
 from shapes.index_branches import Branch, branches_of
 from shapes.index_columns import BatchColumns
-from shapes.index_conditions import Condition, Conditions, Integers
+from shapes.index_conditions import Condition, Conditions
 from shapes.index_elements import ElementIndex
 from shapes.index_equality import EqualityIndex
+from shapes.index_every_row import EveryRow
 from shapes.index_keys import KeyedColumn
-from shapes.index_leaves import Leaf, Reached, Sifted, put, sift, take_out
+from shapes.index_leaves import Reached, Sifted
+from shapes.index_numbers import Integers
+from shapes.index_sift import sift
 from shapes.where.tree import Expr
 
 Kind: TypeAlias = KeyedColumn | frozenset[KeyedColumn]
@@ -29,28 +32,6 @@ class Index(Protocol):
     def add(self, branch: Branch, condition: Condition | None, shape: int) -> None: ...
     def remove(self, branch: Branch, condition: Condition | None, shape: int) -> None: ...
     def reach(self, batch: BatchColumns) -> Reached | None: ...
-
-
-class EveryRow:
-    """For branches of which nothing can be looked up: one leaf, which every row reaches."""
-
-    def __init__(self) -> None:
-        self._leaf: Leaf = {}
-
-    def __len__(self) -> int:
-        return len(self._leaf)
-
-    def add(self, _: Branch, condition: Condition | None, shape: int) -> None:
-        """Let every row reach the shape."""
-        put(self._leaf, condition, shape)
-
-    def remove(self, _: Branch, condition: Condition | None, shape: int) -> None:
-        """Undo `add`."""
-        take_out(self._leaf, condition, shape)
-
-    def reach(self, batch: BatchColumns) -> Reached | None:
-        """All rows."""
-        return Reached([self._leaf], np.array([len(batch)]), np.arange(len(batch)))
 
 
 class TableIndex:
@@ -107,7 +88,7 @@ class TableIndex:
     def match(self, batch: BatchColumns) -> Sifted:
         """Which shapes want which rows."""
         reached = [index.reach(batch) for index in self._indexes.values()]
-        return sift(filter(None, reached), batch.ask)
+        return sift(filter(None, reached), batch.questions)
 
 
 def _kind(branch: Branch) -> Kind:

@@ -23,6 +23,13 @@ ACKNOWLEDGE_LOOK_SECONDS: Final = 1.0
 GATHER_SHAPES_MIN: Final = 250
 """A fragment that touches so many shapes costs more for them than for its rows; the next ones are taken together."""
 
+GATHER_CHANGES_MIN: Final = 1_000
+"""The same of a fragment of several tables that has so many changes: what is done once for each table of it costs as
+much as some hundred rows do. Fewer changes are no backlog, and nobody waits for more of them."""
+
+GATHER_SECONDS_MIN: Final = 0.01
+"""What the first fragment of a backlog waits for the others, however few shapes there are: time to decode some."""
+
 GATHERED_CHANGES_MAX: Final = 32_768
 """Changes that are taken at once: 10,000 shapes then get three each, and the loop stands still for no longer than with
 one fragment of 8,000, some tenths of a second. Some 10 MB, twice while they are joined; one fragment may come on top.
@@ -43,8 +50,32 @@ STALL_SECONDS_MAX: Final = 60.0
 WAL on the server for ever. Flushes take a tenth of a second, and the slowest disk some seconds."""
 
 SHAPE_LOG_BYTES_MAX: Final = 16 * 1024**3
-"""Of a shape's segments, without its bases. A shape above it ends; one with a name begins anew with a snapshot: whoever
-follows it from its start would read more history than the table has rows."""
+"""Of a shape's segments, without its bases, where they cannot be folded. A shape above it ends; one with a name begins
+anew with a snapshot: whoever follows it from its start would read more history than the table has rows."""
+
+LOGS_REMOVED_AT_ONCE: Final = 16
+"""Of so many shapes that end together, the files go at once: some milliseconds each, for which the stream waits. Those
+of more are left to housekeeping."""
+
+LOGS_SWEPT_AT_ONCE: Final = 500
+"""Logs that housekeeping removes in one round, in about two seconds: its other work goes on."""
+
+ASK_SECONDS_MAX: Final = 60.0
+"""What a few questions to the server's catalog may take, all together: 10,000 tables take some seconds. A server that
+does not answer must hold neither housekeeping nor a request for ever."""
+
+LOG_BYTES: Final = 1024**3
+"""Of a shape's segments, unless `--log-bytes` says otherwise: above it, the older half is folded into a new base. Who
+comes later needs none of it, and who is further behind than half of it begins anew."""
+
+FOLD_LOOK_SECONDS: Final = 10.0
+"""Between two looks for logs above their bound; the fastest stream writes some hundred MB meanwhile."""
+
+FOLD_RETRY_SHARE: Final = 0.25
+"""A log that could not be made smaller is tried again when it has grown by this share of its bound: a try reads it."""
+
+FOLD_AGE_LOOKS: Final = 10
+"""So often within the age that a log's rows may have, it is looked whether some are older."""
 
 HOUSEKEEPING_SECONDS: Final = 5.0
 """Between two looks for idle shapes, tables that nobody follows, and files of shapes that ended."""
@@ -59,6 +90,12 @@ Beyond, the columns with the most values are asked of the rows found instead. A 
 
 CLAUSE_BRANCHES_MAX: Final = 64
 """Sides of an OR that are looked up one by one; with more of them, asking every row costs as much."""
+
+BAND_CONDITIONS_MIN: Final = 4
+"""With fewer conditions that differ in their constants alone, asking each is cheaper than sorting the rows for them."""
+
+BAND_PAIRS_MAX: Final = 1024 * 1024
+"""Rows times conditions that are compared at once: 1 MiB of answers, and 16 MiB of numbers where all are true."""
 
 SHARED_VERDICTS_BYTES_MAX: Final = 32 * 1024 * 1024
 """What conditions said of a batch, kept for other clauses that have them too: 2,000 conditions on a full fragment."""
@@ -87,6 +124,12 @@ RETAKE_SECONDS_MIN: Final = 1.0
 RETAKE_SECONDS_MAX: Final = 60.0
 """... up to this: a table that is copied in vain costs its server as much as one that is copied well."""
 
+SUCCESSOR_SECONDS_MIN: Final = 10.0
+"""The first pause before a successor that could not be born is tried again; each one is twice the one before ..."""
+
+SUCCESSOR_SECONDS_MAX: Final = 900.0
+"""... up to this: what was in the way, a right or a table, is mended by a person, who sees the shape come back soon."""
+
 SNAPSHOT_DISK_SECONDS_MAX: Final = 60.0
 """What a copy waits for a disk that takes nothing (A9); an open snapshot keeps the server from cleaning up, so it ends
 then, and is taken again when there is room."""
@@ -114,3 +157,6 @@ WHERE_PREDICATES_KEPT: Final = 1024
 
 BIRTHS_AT_ONCE: Final = 4
 """Snapshots that are copied at a time: each keeps a connection and an old snapshot on the server, and uses our disk."""
+
+TYPE_DEPTH_MAX: Final = 16
+"""Types within types (arrays of composites of ranges ..): what lies deeper is told as text."""

@@ -107,6 +107,13 @@ class Registry:
             shape = following
         return None
 
+    def reasons_since(self, handle: str) -> frozenset[str]:
+        """Why the handle, and those that followed on the same log, gave way to newer ones."""
+        shape = self._state.shapes.get(handle)
+        handles = () if shape is None else self._state.handles_of(shape.log)
+        own = next((place for place, one in enumerate(handles) if one.handle == handle), 0)
+        return frozenset(one.reason for one in handles[own:] if one.life is Life.REBASED and one.reason is not None)
+
     def living(self) -> list[Entry]:
         """The newest handle of every log that lives, by log."""
         entries = map(self._newest, sorted(self._definitions))
@@ -116,6 +123,11 @@ class Registry:
         """Shapes with a name that ended and shall have a successor, and have none yet."""
         ended = (shape for shape in list(self._state.shapes.values()) if self._is_awaiting(shape))
         return [Entry(shape, _definition(shape)) for shape in ended]
+
+    def awaited(self, name: str) -> Entry | None:
+        """The ended shape of the name that shall have a successor, and has none yet."""
+        shape = self._state.named(name)
+        return Entry(shape, _definition(shape)) if shape is not None and self._is_awaiting(shape) else None
 
     def is_over(self, log: int) -> bool:
         """Whether nobody needs the log's files: it ended, and its name does not wait for another log to be complete.
@@ -193,12 +205,18 @@ class Registry:
 
     def ended(self, handle: str, at: LogOffset, reason: str) -> None:
         """The handle takes no more rows; with the newest handle of a log, its older ones end too."""
+        self.all_ended([Ended(handle, at, reason)])
+
+    def all_ended(self, ends: Iterable[Ended]) -> None:
+        """As `ended` for each of them, with one sync for thousands."""
         with self._appending:
-            log = self._must_find(handle).log
-            self._catalog.append(Ended(handle, at, reason))
-            newest = self._state.newest_of(log)
-            if newest is None or newest.life is Life.ENDED:
-                self._forget(log)
+            records = list(ends)
+            logs = [self._must_find(record.handle).log for record in records]
+            self._catalog.append(*records)
+            for log in logs:
+                newest = self._state.newest_of(log)
+                if newest is None or newest.life is Life.ENDED:
+                    self._forget(log)
 
     def withdrawn(self, name: str) -> bool:
         """Nobody wants a successor of the ended shape any more that had the name. Whether one was awaited."""

@@ -70,6 +70,7 @@ def define(request: Request, table: Table, *, publishes_generated: bool = False)
         where_columns=tuple(_defined(column) for column in table.columns if column.name in read),
         replica=replica,
         log=log,
+        specs={column.name: column.spec for column in columns if column.spec is not None},
     )
 
 

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from shapes.index_columns import BatchColumns
-from shapes.index_conditions import Integers
 from shapes.index_leaves import Sifted
+from shapes.index_numbers import Integers
 from shapes.index_table import TableIndex
 from shapes.where.tree import Expr
 

@@ -13,6 +13,7 @@ from cdc.source.connections import Connection, fetch
 from shapes.definition import Table, TableColumn
 from shapes.errors import DefinitionError
 from shapes.identifiers import parse_table_name
+from shapes.type_specs import Facts, type_spec
 from shapes.where.types import Collation
 
 # The innermost type of each domain, and the modifier that this one's definition gave it.
@@ -47,6 +48,27 @@ _COLUMNS: Final[LiteralString] = """
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 
+# Types of columns that are made of others, and those that they are made of, however deep.
+_TYPES: Final[LiteralString] = """
+    WITH RECURSIVE reached (oid) AS (
+        SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        UNION
+        SELECT n.oid FROM reached r JOIN pg_type t ON t.oid = r.oid CROSS JOIN LATERAL (
+            SELECT t.typbasetype WHERE t.typtype = 'd'
+            UNION ALL SELECT t.typelem WHERE t.typtype = 'b' AND t.typelem <> 0 AND t.typarray = 0
+            UNION ALL SELECT g.rngsubtype FROM pg_range g WHERE g.rngtypid = t.oid AND t.typtype = 'r'
+            UNION ALL SELECT f.atttypid FROM pg_attribute f
+                      WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+        ) n (oid))
+    SELECT jsonb_object_agg(t.oid::bigint, jsonb_build_object(
+        'kind', t.typtype, 'base', t.typbasetype::bigint, 'typmod', t.typtypmod, 'element', t.typelem::bigint,
+        'bounds', (SELECT g.rngsubtype::bigint FROM pg_range g WHERE g.rngtypid = t.oid),
+        'fields', (SELECT jsonb_agg(jsonb_build_array(f.attname, f.atttypid::bigint, f.atttypmod) ORDER BY f.attnum)
+                   FROM pg_attribute f WHERE f.attrelid = t.typrelid AND f.attnum > 0 AND NOT f.attisdropped)))
+    FROM reached JOIN pg_type t ON t.oid = reached.oid
+    WHERE t.typtype IN ('d', 'e', 'r', 'c') OR (t.typtype = 'b' AND t.typelem <> 0 AND t.typarray = 0)
+"""
+
 _FACTS: Final[LiteralString] = """
     SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind,
            c.relpersistence::text AS persistence, c.relreplident::text AS replica_identity,
@@ -65,7 +87,9 @@ _FACTS: Final[LiteralString] = """
 """
 
 _TABLES: Final[LiteralString] = (
-    _DOMAINS + _FACTS + f"({_COLUMNS}) AS columns FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+    _DOMAINS
+    + _FACTS
+    + f"({_COLUMNS}) AS columns, ({_TYPES}) AS types FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
 )
 
 _BY_NAME: Final[LiteralString] = """
@@ -103,17 +127,18 @@ async def find_table(connection: Connection, text: str) -> Table:
 
 def _table(row: DictRow) -> Table:
     database = row["database"]
-    columns = tuple(_column(facts, database) for facts in row["columns"] or ())
+    columns = tuple(_column(facts, database, row["types"] or {}) for facts in row["columns"] or ())
     facts = {name: row[name] for name in ("oid", "schema", "name", "kind", "persistence", "replica_identity", "root")}
     return Table(**facts, columns=columns, leaves=tuple(row["leaves"]))
 
 
-def _column(facts: Mapping[str, Any], database: Mapping[str, Any]) -> TableColumn:
+def _column(facts: Mapping[str, Any], database: Mapping[str, Any], types: Facts) -> TableColumn:
     labels, collation = facts["labels"], facts["collation"]
     return TableColumn(
         **{
             **facts,
             "labels": None if labels is None else tuple(labels),
+            "spec": type_spec(facts["type_oid"], facts["typmod"], types),
             "collation": Collation.LANGUAGE if collation is None else _collation(collation, database),
         }
     )

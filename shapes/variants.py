@@ -66,8 +66,7 @@ def told(view: View, images: RowImages, touches: Touches) -> Touches:
     is_update = touches.forms == UPDATED
     if not is_update.any():
         return touches
-    changed = _any([images.changed(name) for name in view.columns])
-    kept = ~is_update | changed[touches.rows]
+    kept = ~is_update | _changes_some(view, images)[touches.rows]
     if not kept.all():
         touches, is_update = touches[kept], is_update[kept]
     is_split = is_update & _any([images.changed(name) for name in view.key])[touches.rows]
@@ -78,6 +77,16 @@ def told(view: View, images: RowImages, touches: Touches) -> Touches:
     halves.forms[second - 1] = DELETED
     halves.forms[second] = REINSERTED
     return halves
+
+
+def _changes_some(view: View, images: RowImages) -> Flags:
+    """Which UPDATEs change some column. Mostly that is known of all of them before all columns were compared."""
+    found = np.zeros(len(images), np.bool_)
+    for name in view.columns:
+        found |= images.changed(name)
+        if np.array_equal(found, images.is_update):
+            break
+    return found
 
 
 @dataclass(frozen=True, slots=True)

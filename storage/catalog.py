@@ -78,6 +78,11 @@ class CatalogState:
         """The newest handle of a log."""
         return self.shapes.get(self._by_log.get(log, ("",))[-1])
 
+    def handles_of(self, log: int) -> tuple[Shape, ...]:
+        """The handles of a log that are remembered, the newest last."""
+        known = (self.shapes.get(handle) for handle in tuple(self._by_log.get(log, ())))
+        return tuple(shape for shape in known if shape is not None)
+
     def listed_at(self, version: int) -> frozenset[str]:
         """The handles that were ready and not ended as of a catalog version."""
         if not self.kept_from <= version <= self.version:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -32,8 +33,7 @@ from storage.write_buffer import Trigger
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(NamedTuple):
     """A synced header says that a log is durable up to `aligned`. The only news the flush tracker may act on."""
 
     log: int

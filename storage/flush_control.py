@@ -8,6 +8,7 @@ Invariants:
 """
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -111,9 +112,9 @@ class FlushControl:
         self._note_fault(job, now)
         self._buffer.restore(failed)
         for number in job.triggers:
-            log = self._logs.find(number)
-            if log is not None:
-                self._buffer.touch(log.state)
+            opened = self._logs.peek(number)  # one that was removed meanwhile is not there any more
+            if opened is not None:
+                self._buffer.touch(opened.state)
         self._count(job)
         return flushed
 
@@ -241,8 +242,8 @@ class FlushControl:
             self.fault = None
 
     def _count(self, job: FlushJob) -> None:
-        for trigger in job.triggers.values():
-            self._metrics.count(Metric.FLUSHES, trigger.value)
+        for trigger, amount in Counter(job.triggers.values()).items():
+            self._metrics.count(Metric.FLUSHES, trigger.value, amount)
         for file in job.files:
             if file.stage is Stage.DONE:
                 self._metrics.count(Metric.FLUSHED_BYTES, amount=sum(ref.header.size for ref in file.refs))

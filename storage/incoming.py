@@ -1,16 +1,17 @@
 """What comes into a store: tables of rows, checked once for all the logs that take rows of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRows, WentBackwards
 from storage.limits import ROW_BYTES_MAX
-from storage.offset import LogOffset
+from storage.offset import LogOffset, offsets_of
 from storage.rows import KIND, Integers, are_ordered, check_kinds, check_schema, column, rises
-from storage.share import Source
+from storage.share import Share, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,38 @@ class FragmentShares:
     aligned: Sequence[LogOffset | None]
     """The end of the last of these transactions; None if none of them ends here."""
 
-    def wires(self, source: Source) -> list[int]:
-        """Wire size of the selected rows before each of them, and of all at the end: one pass for all logs."""
+    def cut(self, source: Source, at: float) -> Iterator[tuple[int, Share | None, LogOffset | None, Share | None]]:
+        """For each log: its rows of transactions that end here, their end, and its rows of the open transaction.
+
+        What is the same for all logs is worked out for all of them at once.
+        """
+        ends, committed = np.array(self.ends, np.int64), np.array(self.committed, np.int64)
+        starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+        middles = starts + committed
         sums = source.wire_sums
-        ends = np.cumsum(sums[self.rows + 1] - sums[self.rows])
-        return [0, *ends.tolist()]
+        wires = np.concatenate(([0], np.cumsum(sums[self.rows + 1] - sums[self.rows])))
+        whole = self._shares(source, at, starts, middles, wires)
+        if (middles == ends).all():
+            yield from zip(self.logs, whole, self.aligned, repeat(None, len(self.logs)), strict=True)
+        else:
+            yield from zip(self.logs, whole, self.aligned, self._shares(source, at, middles, ends, wires), strict=True)
+
+    def _shares(
+        self, source: Source, at: float, starts: Integers, stops: Integers, wires: Integers
+    ) -> Iterator[Share | None]:
+        """A share of `rows[start:stop]` for each start; None where there are no rows."""
+        rows = self.rows
+        is_there = stops > starts
+        starts, stops = starts[is_there], stops[is_there]
+        first, last = rows[starts], rows[stops - 1]
+        firsts = offsets_of(source.tx[first].tolist(), source.op[first].tolist())
+        lasts = offsets_of(source.tx[last].tolist(), source.op[last].tolist())
+        columns = (starts.tolist(), stops.tolist(), firsts, lasts, (wires[stops] - wires[starts]).tolist())
+        shares = (
+            Share(source, rows[start:stop], at=at, ends=(lowest, highest), wire=wire)
+            for start, stop, lowest, highest, wire in zip(*columns, strict=True)
+        )
+        return shares if is_there.all() else (next(shares) if found else None for found in is_there.tolist())
 
 
 def source_of(rows: pa.RecordBatch | pa.Table) -> Source:

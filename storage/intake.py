@@ -32,16 +32,18 @@ class Intake:
         self.open_logs: dict[int, OpenLog] = {}
 
     def take(self, opened: OpenLog, share: Share, after: LogOffset, aligned: LogOffset | None = None) -> Placement:
-        """Add the rows that a log does not know, and say where they stood; with `aligned`, they end a transaction."""
+        """Add the rows that a log does not know, and say where they stood; with `aligned`, commit them too."""
         state, source = opened.state, share.source
         if aligned is not None:
             state.check_end(share.last, aligned)  # before anything is taken
         placement = state.place(after, share.first, share.last, self.covered)
         if placement is Placement.BELOW:
             self._metrics.count(Metric.REPLAYED_ROWS, amount=share.count)
+            if aligned is not None:
+                self.commit(opened, aligned)
             return placement
         if placement is Placement.OVERLAP:
-            known = share.rows_up_to(state.upper)
+            known = share.rows_up_to(state.known)
             self._metrics.count(Metric.REPLAYED_ROWS, amount=known)
             share = share.without_first(known)
         if placement is Placement.ABOVE:
@@ -51,7 +53,11 @@ class Intake:
         self._buffer.admit(state, share.size, 0 if source.holders else source.size)
         state.take(share, share.at)
         self._buffer.hold(state, share)
-        self.open_logs[state.number] = opened
+        if aligned is None:
+            self.open_logs[state.number] = opened
+        else:
+            state.commit(aligned)  # the buffer need not hear of it: with rows in memory no commit is owed
+            self.open_logs.pop(state.number, None)
         return placement
 
     def commit(self, opened: OpenLog, aligned: LogOffset) -> bool:

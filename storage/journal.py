@@ -91,7 +91,7 @@ class JournalIndex:
         """A block that is on disk and synced."""
         base = file.number << _FILE_SHIFT | len(file.refs) << _BLOCK_SHIFT
         file.refs.append(ref)
-        file.directories.append(directory)
+        file.directories.append(directory.compact())
         file.size = max(file.size, ref.end)
         file.live += len(directory)
         codes = self._codes

@@ -3,18 +3,20 @@
 Ten thousand shares of one table are one Arrow batch, and 14 numbers each; a share becomes an object when it is read.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from storage.block import BlockFlag
 from storage.errors import CorruptBlock
 from storage.offset import LogOffset
 from storage.parts import Part, decode_batches, encode_batches
-from storage.rows import Unsigned
+from storage.rows import Integers, Unsigned
 from storage.share import Share
 
 _FIELDS: Final = (
@@ -33,6 +35,9 @@ _FIELDS: Final = (
     "table",
     "row",
 )
+Numbers: TypeAlias = Unsigned | NDArray[np.uint32]
+
+_UINT32_MAX: Final = 2**32 - 1
 _SCHEMA: Final = pa.schema([pa.field(name, pa.uint64(), False) for name in _FIELDS])
 
 
@@ -55,11 +60,15 @@ class ShareEntry(NamedTuple):
 class Directory:
     """The directory of a block, a column for each field."""
 
-    columns: dict[str, Unsigned]
+    columns: dict[str, Numbers]
     """In the order of the fields."""
 
     def __len__(self) -> int:
         return len(self.columns["log"])
+
+    def compact(self) -> "Directory":
+        """The same in memory of its own, two thirds of it: an index keeps directories as long as their files."""
+        return Directory({name: _compact(values) for name, values in self.columns.items()})
 
     def logs(self) -> list[int]:
         """The log of each share."""
@@ -81,6 +90,11 @@ class Directory:
             table=table,
             row=start,
         )
+
+
+def _compact(values: Numbers) -> Numbers:
+    fits = values.max(initial=0) <= _UINT32_MAX
+    return values.astype(np.uint32) if fits else values.astype(np.uint64)
 
 
 class JournalPart(NamedTuple):
@@ -112,67 +126,89 @@ class EncodedJournal:
 def encode_journal(parts: Sequence[JournalPart]) -> EncodedJournal:
     """Gather the rows of all parts with one `take` for each source, and describe them in one directory."""
     shares = [share for part in parts for share in part.shares]
-    tables, place = _gather_sources(shares)
-    rows: list[tuple[int, ...]] = []
-    for part in parts:
-        rows.extend(_directory_rows(part, place))
-    columns = np.array(rows, dtype=np.uint64).reshape(len(rows), len(_FIELDS)).T
-    directory = Directory({name: np.ascontiguousarray(columns[index]) for index, name in enumerate(_FIELDS)})
+    gathered = _Gathered(shares)
+    directory = _directory(parts, gathered)
     batch = pa.RecordBatch.from_arrays([pa.array(directory.columns[name]) for name in _FIELDS], schema=_SCHEMA)
     return EncodedJournal(
-        parts=[encode_batches([batch]), *(encode_batches([table]) for table in tables)],
+        parts=[encode_batches([batch]), *(encode_batches([table]) for table in gathered.tables)],
         directory=directory,
-        tables=tables,
+        tables=gathered.tables,
         first=min((share.first for share in shares), default=parts[0].previous),
         last=max((share.last for share in shares), default=parts[0].previous),
         aligned=min(part.aligned for part in parts),
-        rows=sum(share.count for share in shares),
+        rows=int(gathered.counts.sum()),
     )
 
 
-def _directory_rows(part: JournalPart, place: dict[int, tuple[int, int]]) -> Iterable[tuple[int, ...]]:
-    aligned, durable, previous = part.aligned, part.durable, part.previous
-    wire_end = part.wire_start
-    if not part.shares:
-        yield (part.log, 0, *previous, *previous, *previous, *aligned, 0, wire_end, 0, 0)
-    for share in part.shares:
-        wire_end += share.wire
-        claim = aligned if share is part.shares[-1] else durable
-        flags = BlockFlag.GAP if share.gap else BlockFlag.NONE
-        table, row = place[id(share)]
-        yield (
-            part.log,
-            flags,
-            *share.previous,
-            *share.first,
-            *share.last,
-            *claim,
-            share.count,
-            wire_end,
-            table,
-            row,
-        )
+def _directory(parts: Sequence[JournalPart], gathered: "_Gathered") -> Directory:
+    """A row for each share, and for each part without shares: a commit that came after its rows."""
+    shares = gathered.shares
+    shares_count = np.array([len(part.shares) for part in parts], np.int64)
+    entries_count = np.maximum(shares_count, 1)
+    ends = np.cumsum(entries_count)
+    columns: dict[str, Unsigned] = {name: np.zeros(int(ends[-1]), np.uint64) for name in _FIELDS}
+    columns["log"] = np.repeat(np.array([part.log for part in parts], np.uint64), entries_count)
+    # A share but the last claims what was durable, or a tear between them would go unseen.
+    _put_offsets(columns, "aligned", slice(None), [part.durable for part in parts], entries_count)
+    _put_offsets(columns, "aligned", ends - 1, [part.aligned for part in parts])
+    bare = np.flatnonzero(shares_count == 0)
+    for name in ("previous", "first", "last") if len(bare) else ():
+        _put_offsets(columns, name, ends[bare] - 1, [parts[index].previous for index in bare.tolist()])
+    starts = np.array([part.wire_start for part in parts], np.uint64)
+    columns["wire_end"] = np.repeat(starts, entries_count)
+    if shares:
+        rows = np.delete(np.arange(int(ends[-1])), ends[bare] - 1) if len(bare) else slice(None)
+        _put_offsets(columns, "previous", rows, [share.previous for share in shares])
+        _put_offsets(columns, "first", rows, [share.first for share in shares])
+        _put_offsets(columns, "last", rows, [share.last for share in shares])
+        gaps = np.array([share.gap for share in shares], np.bool_)
+        columns["flags"][rows] = np.where(gaps, np.uint64(BlockFlag.GAP), np.uint64(BlockFlag.NONE))
+        columns["rows"][rows] = gathered.counts
+        columns["table"][rows] = gathered.table
+        columns["row"][rows] = gathered.row
+        sums = np.cumsum(np.array([share.wire for share in shares], np.uint64))
+        before = np.concatenate((np.zeros(1, np.uint64), sums))[np.cumsum(shares_count) - shares_count]
+        columns["wire_end"][rows] += sums - np.repeat(before, shares_count)
+    return Directory({**columns})
 
 
-def _gather_sources(shares: Sequence[Share]) -> tuple[list[pa.RecordBatch], dict[int, tuple[int, int]]]:
-    """The rows of all shares, a batch for each schema; and for each share its (batch, first row)."""
-    by_source: dict[int, list[Share]] = {}
-    for share in shares:
-        by_source.setdefault(id(share.source), []).append(share)
-    pieces: dict[pa.Schema, list[pa.RecordBatch]] = {}
-    heights: dict[pa.Schema, int] = {}
-    place: dict[int, tuple[int, int]] = {}
-    for held in by_source.values():
-        batch = held[0].source.batch
-        schema = batch.schema
-        table = list(pieces).index(schema) if schema in pieces else len(pieces)
-        row = heights.get(schema, 0)
-        for share in held:
-            place[id(share)] = (table, row)
-            row += share.count
-        heights[schema] = row
-        pieces.setdefault(schema, []).append(_rows_of(held))
-    return [_one(batches) for batches in pieces.values()], place
+def _put_offsets(
+    columns: dict[str, Unsigned],
+    name: str,
+    rows: Integers | slice,
+    offsets: Sequence[LogOffset],
+    counts: Integers | int = 1,
+) -> None:
+    """Store offsets in the two columns that `name` has, each so many times."""
+    pairs = np.fromiter(chain.from_iterable(offsets), np.uint64, 2 * len(offsets)).reshape(-1, 2)
+    columns[f"{name}_tx"][rows] = np.repeat(pairs[:, 0], counts)
+    columns[f"{name}_op"][rows] = np.repeat(pairs[:, 1], counts)
+
+
+class _Gathered:
+    """The rows of shares, a batch for each schema, and where each share's are."""
+
+    def __init__(self, shares: Sequence[Share]) -> None:
+        self.shares = shares
+        self.counts = np.array([share.count for share in shares], np.int64)
+        self.table = np.zeros(len(shares), np.int64)
+        """The number of the share's batch."""
+        self.row = np.zeros(len(shares), np.int64)
+        """Its first row in there."""
+        by_source: dict[int, list[int]] = {}
+        for index, share in enumerate(shares):
+            by_source.setdefault(id(share.source), []).append(index)
+        pieces: dict[pa.Schema, list[pa.RecordBatch]] = {}
+        heights: dict[pa.Schema, int] = {}
+        for indexes in by_source.values():
+            held = [shares[index] for index in indexes] if len(by_source) > 1 else shares
+            schema = held[0].source.batch.schema
+            self.table[indexes] = list(pieces).index(schema) if schema in pieces else len(pieces)
+            ends = np.cumsum(self.counts[indexes]) + heights.get(schema, 0)
+            self.row[indexes] = ends - self.counts[indexes]
+            heights[schema] = int(ends[-1])
+            pieces.setdefault(schema, []).append(_rows_of(held))
+        self.tables = [_one(batches) for batches in pieces.values()]
 
 
 def _rows_of(held: Sequence[Share]) -> pa.RecordBatch:

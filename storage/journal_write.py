@@ -46,8 +46,9 @@ class JournalWrite:
     def _block(self, parts: Sequence[JournalPart], flag: BlockFlag, written_at: int) -> Block:
         encoded = encode_journal(parts)
         self.blocks.append(encoded)
-        for part in parts:
-            self.wire_ends[part.log] = part.wire_start + sum(share.wire for share in part.shares)
+        directory = encoded.directory
+        # Of several shares of a log the last one counts.
+        self.wire_ends.update(zip(directory.logs(), directory.columns["wire_end"].tolist(), strict=True))
         return _header(encoded, flag, written_at), encoded.parts
 
 

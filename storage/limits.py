@@ -154,6 +154,9 @@ half written is whole by then, and all looks together take less than 40 ms."""
 COMPACTION_BYTES_MAX: Final = 256 * MIB
 """Segments that one compaction takes: it works on them in memory, at about three times their size."""
 
+FOLD_STEP_BYTES: Final = 128 * MIB
+"""What a fold takes of a log with a small base: two segments, at some times their size in memory, for a few seconds."""
+
 FOLD_BYTES_MAX: Final = 512 * MIB
 """Base and prefix that are folded into a new base, in memory; a larger log gets a new snapshot instead."""
 

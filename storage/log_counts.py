@@ -87,6 +87,13 @@ def log_bytes(store: Store, log: int) -> int:
         return 0 if opened is None else sum(segment.size for segment in opened.files.segments)
 
 
+def segment_count(store: Store, log: int) -> int:
+    """How many files a log's rows are in; 0 for one that was not opened."""
+    with store.lock:
+        opened = store.logs.peek(log)
+        return 0 if opened is None else len(opened.files.segments)
+
+
 def rows_of(
     bases: Sequence[Base], segments: Iterable[Segment], shares: Iterable[JournalShare], visible: LogOffset
 ) -> int:

@@ -7,7 +7,7 @@ behind a live base: what is dropped is in the base, or nobody may drop it.
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -38,6 +38,12 @@ class RetentionPolicy:
     age_seconds_max: float | None = None
     fold_bytes_max: int = limits.FOLD_BYTES_MAX
     """What one fold may take into memory."""
+    step_bytes: int = limits.FOLD_STEP_BYTES
+    """What it takes if it has the choice: more than the base and one segment are left to the next fold."""
+
+
+class _Unwanted(Exception):
+    """Whoever wanted the base does not wait for it."""
 
 
 def over_limit(files: LogFiles, policy: RetentionPolicy, *, now: int, held: LogOffset | None) -> list[Segment]:
@@ -61,11 +67,22 @@ def over_limit(files: LogFiles, policy: RetentionPolicy, *, now: int, held: LogO
     return files.segments[:whole]
 
 
-def fold_prefix(store: Store, log: int, policy: RetentionPolicy, *, now: int) -> Base | None:
-    """Fold the base and the segments that the policy wants gone into a new base. None if there is nothing to do.
+def fold_prefix(
+    store: Store, log: int, policy: RetentionPolicy, *, now: int, is_wanted: Callable[[], bool] = lambda: True
+) -> Base | None:
+    """Fold the base and the oldest segments that the policy wants gone into a new base. None if there is nothing to do.
 
+    Call it again for the rest. `is_wanted` is asked between steps: if it says no, nothing is left of the attempt.
     Raises `CannotFold` where the log has no key, a value was never sent, or the result would not fit into memory.
     """
+    with contextlib.suppress(_Unwanted):
+        return _fold_prefix(store, log, policy, now, is_wanted)
+    return None
+
+
+def _fold_prefix(
+    store: Store, log: int, policy: RetentionPolicy, now: int, is_wanted: Callable[[], bool]
+) -> Base | None:
     disk = store.disk
     with store.maintain(log) as opened, named_faults(layout.log_folder(log), log=log):
         files, facts = opened.files, opened.facts
@@ -77,12 +94,13 @@ def fold_prefix(store: Store, log: int, policy: RetentionPolicy, *, now: int) ->
         with store.lock:
             prefix = over_limit(files, policy, now=now, held=held)
             old = files.base
-        if not prefix or (old is not None and prefix[-1].last <= old.last):
+        prefix = _one_step(prefix, old, policy.step_bytes)
+        if not prefix or not is_wanted():
             return None
         if old is None and any(not base.is_given_up for base in files.bases):
             return None  # the log goes on from a snapshot that is still being written
         rows = _folded(disk, old, prefix, facts, policy.fold_bytes_max)
-        base = _write(store, opened, rows, prefix[-1].refs[-1].header, now)
+        base = _write(store, opened, rows, prefix[-1].refs[-1].header, now, is_wanted)
     logger.info(
         "log %d (%s): folded %d segments into base %d, up to %s",
         log,
@@ -94,11 +112,34 @@ def fold_prefix(store: Store, log: int, policy: RetentionPolicy, *, now: int) ->
     return base
 
 
-def _write(store: Store, opened: OpenLog, rows: Sequence[pa.RecordBatch], end: BlockHeader, now: int) -> Base:
+def _one_step(prefix: list[Segment], old: Base | None, step_bytes: int) -> list[Segment]:
+    """As many of the segments that the old base does not have as one fold takes, whole transactions; at least one."""
+    size = 0 if old is None else sum(ref.header.size for ref in old.chunks)
+    fresh = [segment for segment in prefix if old is None or segment.last > old.last]
+    whole = 0
+    for count, segment in enumerate(fresh, start=1):
+        size += segment.size
+        if whole and size > step_bytes:
+            break
+        if segment.refs[-1].header.aligned >= segment.last:
+            whole = count
+    return fresh[:whole]
+
+
+def _write(
+    store: Store,
+    opened: OpenLog,
+    rows: Sequence[pa.RecordBatch],
+    end: BlockHeader,
+    now: int,
+    is_wanted: Callable[[], bool],
+) -> Base:
     """The rows as a base that ends where a block of the log does."""
     facts = opened.facts
     with whole_base(store, opened) as writer:
         for index, chunk in enumerate(chunks_by_wire(rows, facts.chunk_bytes)):
+            if not is_wanted():
+                raise _Unwanted
             writer.chunk(as_chunk(chunk, index), written_at=now)
         return writer.finish(floor=end.aligned, last=end.last, wire_end=end.wire_end, written_at=now)
 
@@ -109,7 +150,7 @@ def whole_base(store: Store, opened: OpenLog) -> Iterator[BaseWriter]:
     writer = store.new_base(opened.facts.log)
     try:
         yield writer
-    except StorageError:
+    except (StorageError, _Unwanted):
         with store.lock:
             opened.files.bases.remove(writer.base)
         with contextlib.suppress(OSError):  # what stays goes at the next start

@@ -3,7 +3,7 @@
 Invariants:
     stored <= last                      rows on disk are a prefix of the rows appended
     durable <= visible                  D <= V; both are ends of whole transactions and only grow
-    visible <= upper, last <= upper     nothing at or below `upper` is taken again
+    visible <= upper, last <= upper     and nothing at or below `known`, the end of their transactions, is taken again
     rows at or below `visible` are committed, rows above it belong to one open transaction
     dirty <=> visible > durable         a dirty log with nothing in flight owes a flush, with rows or without (A5)
     window is None or its flush is in flight; window rows come before pending rows
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from storage.errors import LogFault, LogPoisoned, SourceGap, WentBackwards
-from storage.offset import BEFORE_ALL, SNAPSHOT_END, LogOffset
+from storage.offset import BEFORE_ALL, OP_INFINITE, SNAPSHOT_END, LogOffset
 from storage.share import Share, merged
 
 
@@ -132,8 +132,17 @@ class ShapeLog:
 
     @property
     def upper(self) -> LogOffset:
-        """Nothing at or below this is taken again."""
+        """Where the log ends: what a batch follows that continues it."""
         return max(self.last, self.visible)
+
+    @property
+    def known(self) -> LogOffset:
+        """Nothing at or below this is taken again: of a transaction whose end came, nothing, whatever its number.
+
+        A server may count a transaction's changes otherwise on another connection, if somebody altered the publication
+        while it ran: before the releases of May 2025 they did.
+        """
+        return max(self.last, LogOffset(self.visible.tx, OP_INFINITE))
 
     @property
     def dirty(self) -> bool:
@@ -167,7 +176,7 @@ class ShapeLog:
             raise WentBackwards(
                 f"rows from {first} were said to come after {after}", log=self.number, handle=self.handle
             )
-        placement = place(self.upper, after, first, last, covered)
+        placement = place(self.known, after, first, last, covered)
         if placement is Placement.ABOVE and self.mode is Mode.APPEND:
             raise SourceGap(
                 f"the log is whole up to {max(self.upper, covered)}, the source goes on after {after}",

@@ -66,21 +66,34 @@ class Source:
     def offset(self, row: int) -> LogOffset:
         return LogOffset(self.tx.item(row), self.op.item(row))
 
+    def ends_of(self, rows: Integers | None) -> tuple[LogOffset, LogOffset]:
+        """The offsets of the first and the last of these rows; None: of all."""
+        return self.offset(0 if rows is None else rows.item(0)), self.offset(-1 if rows is None else rows.item(-1))
+
 
 class Share:
     """The rows of a source that belong to one log, in order."""
 
     __slots__ = ("_wire", "at", "count", "first", "gap", "last", "previous", "rows", "size", "source")
 
-    def __init__(self, source: Source, rows: Integers | None, *, at: float, wire: int = -1) -> None:
-        """`wire`: the rows' wire size, where it is known already."""
+    def __init__(
+        self,
+        source: Source,
+        rows: Integers | None,
+        *,
+        at: float,
+        ends: tuple[LogOffset, LogOffset] | None = None,
+        wire: int = -1,
+    ) -> None:
+        """`ends`: the offsets of the first row and the last; `wire`: the rows' wire size. Where they are known."""
         self.source = source
         self._wire = wire
         self.rows = rows
         """Row numbers in the source; None for all of them."""
         self.count: int = source.batch.num_rows if rows is None else len(rows)
-        self.first = source.offset(0 if rows is None else rows.item(0))
-        self.last = source.offset(-1 if rows is None else rows.item(-1))
+        if ends is None:
+            ends = source.ends_of(rows)
+        self.first, self.last = ends
         self.size = source.size if rows is None else source.size_of(self.wire, self.count)
         """About the bytes of its own rows, however large the others are; what a log's triggers and bounds go by."""
         self.at = at

@@ -148,8 +148,6 @@ class Store:
             opened = self._writable(log)
             share = Share(source, None, at=self._clocks.monotonic())
             placement = self._intake.take(opened, share, after, aligned)
-            if aligned is not None:
-                self._intake.commit(opened, aligned)
             self._intake.tidy(opened)
         self._after_change((log,))
         return placement
@@ -162,26 +160,17 @@ class Store:
         May be repeated after an error: a log that took its rows knows them.
         """
         source = fragment_source(rows, shares)
-        wires = shares.wires(source)
-        start = 0
+        take, commit = self._intake.take, self._intake.commit
         try:
             with self.lock:
-                now = self._clocks.monotonic()
-                for log, end, committed, aligned in zip(
-                    shares.logs, shares.ends, shares.committed, shares.aligned, strict=True
-                ):
+                for log, whole, aligned, still_open in shares.cut(source, self._clocks.monotonic()):
                     opened = self._writable(log)
-                    middle = start + committed
-                    if committed:
-                        wire = wires[middle] - wires[start]
-                        share = Share(source, shares.rows[start:middle], at=now, wire=wire)
-                        self._intake.take(opened, share, after, aligned)
-                    if aligned is not None:
-                        self._intake.commit(opened, aligned)
-                    if middle < end:
-                        wire = wires[end] - wires[middle]
-                        self._intake.take(opened, Share(source, shares.rows[middle:end], at=now, wire=wire), after)
-                    start = end
+                    if whole is not None:
+                        take(opened, whole, after, aligned)
+                    elif aligned is not None:
+                        commit(opened, aligned)
+                    if still_open is not None:
+                        take(opened, still_open, after)
                 self._intake.covered = max(self._intake.covered, upto)
         finally:
             self._after_change(shares.logs)  # also of those that took their rows before another could not
@@ -241,8 +230,9 @@ class Store:
             flushed = self._control.end(job, self._clocks.monotonic())
             self._finish_removals()
             self._room.notify_all()
-            stopped = [log for log in job.triggers if (opened := self.logs.peek(log)) and opened.state.fault]
-        if self._marks:
+            is_waited_for = bool(self._marks)
+            stopped = [log for log in job.triggers if self._has_stopped(log)] if is_waited_for else []
+        if is_waited_for:
             for one in flushed:
                 self._marks.durable(one.log, one.aligned)
             for log in stopped:
@@ -361,6 +351,10 @@ class Store:
             }
 
     # Inside, under the lock
+
+    def _has_stopped(self, log: int) -> bool:
+        opened = self.logs.peek(log)
+        return opened is not None and opened.state.fault is not None
 
     def _writable(self, log: int) -> OpenLog:
         if self._must_abandon:

@@ -62,7 +62,7 @@ class WriteBuffer:
     def admit(self, log: ShapeLog, share_size: int, source_size: int) -> None:
         """Raise `BufferFull` unless the rows fit; a single append larger than a bound is let in when alone."""
         options = self.options
-        if self._is_log_full(log, share_size):
+        if log.held_size + share_size > options.log_bytes_max and self._is_log_full(log, share_size):
             raise BufferFull(
                 f"log {log.number} holds {log.held_size} bytes of at most {options.log_bytes_max}",
                 handle=log.handle,

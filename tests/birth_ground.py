@@ -20,7 +20,7 @@ from cdc.source.fragments import Fragment, KeepAlive, Kind
 from cdc.source.identity import Known
 from cdc.source.lsn import LSN_ZERO, Lsn, parse_lsn
 from cdc.source.numbers import Words
-from cdc.source.publisher import Publisher
+from cdc.source.publisher import Publisher, Waiting
 from cdc.source.session import Session
 from shapes.birth import Birth, Born, Status
 from shapes.birth_steps import Patience
@@ -28,6 +28,7 @@ from shapes.errors import MustLeave
 from shapes.snapshot_filter import is_to_append
 from shapes.snapshot_transaction import Selection, look_at_all_running
 from shapes.streamed import Demand, Streamed
+from shapes.waits import tell, told_to
 from storage.bases import Base
 from storage.catalog import Catalog
 from storage.catalog_records import Born as BornRecord
@@ -98,10 +99,11 @@ class Shape:
 
     # Ground
 
-    async def publish(self) -> Selection:
+    async def publish(self, waiting: Waiting) -> Selection:
         connection = await connect_sql(self.process.conninfo, "birth")
         try:
-            published = await self.process.publisher.publish(connection, [self.table])
+            with told_to(waiting):
+                published = await self.process.publisher.publish(connection, [self.table])
             state = published.tables[self.table]
             self.key, columns = await read_columns(connection, state.oid)
         finally:
@@ -254,7 +256,7 @@ class Process:
         self.disk = LocalDisk(self.home.folder)
         self.store = Store(self.disk, Clocks())
         self.catalog = Catalog(self.disk)
-        self.publisher = Publisher("follower", "managed")
+        self.publisher = Publisher("follower", "managed", waiting=tell)
         self.session = Session(settings_for(self.conninfo), known=lambda: self.home.known, publisher=self.publisher)
         for recorded in self.catalog.state.living():
             if recorded.life is Life.BORN:

@@ -124,7 +124,21 @@ def test_commands_and_options_are_explained() -> None:
     explained = {command: set(cells.findall(section)) for command, section in sections.items()}
     assert explained == {name: parameters for name, parameters in commands_and_parameters().items() if name}
     assert "`shapelog --version`" in text
-    assert commands_and_parameters()[""] == {"--version"}
+    assert "`shapelog --config FILE COMMAND`" in text
+    assert commands_and_parameters()[""] == {"--version", "--config"}
+
+
+def test_settings_are_explained() -> None:
+    """One table, in the order and with the defaults of the program's own."""
+    text = (ROOT / "docs/settings.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \|([^|]+)\|([^|]*)\|", text, re.MULTILINE)
+    settings = importlib.import_module("cdc.config.settings").SETTINGS
+    assert [name for name, _, _ in rows] == list(settings)
+    for name, _, default in rows:
+        value = settings[name].default
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        fits = {"", settings[name].absent} if value in {None, ""} else {shown.lower() if value is False else shown}
+        assert default.strip().strip("`") in fits, name
 
 
 def test_examples_name_commands_and_options_that_exist() -> None:

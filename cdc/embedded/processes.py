@@ -116,7 +116,8 @@ class Child:
 def environment(**more: str) -> dict[str, str]:
     """Ours, without what a user may have set for other servers."""
     others = ("PG", "SHAPELOG_", "DATABASE_URL", "SPARK_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(others)} | more
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    return kept | {"SHAPELOG_CONFIG": os.devnull} | more  # nor is a settings file of the user's meant for it
 
 
 def free_port() -> int:

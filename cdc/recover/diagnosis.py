@@ -14,7 +14,7 @@ Invariants:
     a slot is dropped only if it is ours, or a person said so
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -67,6 +67,8 @@ class Found:
     """The system identifier of the last G, which may be known when the stream's record is not."""
     damaged: Mapping[str, str] = field(default_factory=dict)
     """Shapes by name or handle: why their logs cannot be trusted."""
+    living: Mapping[str, str | None] = field(default_factory=dict)
+    """Shapes that have not ended, by handle: their names."""
     server: ServerState | None = None
     server_fault: str | None = None
 
@@ -161,6 +163,7 @@ def plan(found: Found, wish: Wish) -> Plan:
     if wish.new_stream:
         way = max(way, Way.STREAM)
     if way <= Way.SHAPES:
+        refuse_unknown(wish.shapes, found.living)
         return Plan((), wish.shapes or None, drops_slot=False, forgets_stream=False)
     if wish.shapes:
         raise NothingToRecover(
@@ -185,6 +188,16 @@ def plan(found: Found, wish: Wish) -> Plan:
         )
     sets_aside = EVERYTHING if way is Way.FOLDER else tuple(name for name in found.faults if name == "progress")
     return Plan(sets_aside, None, drops_slot=slot is not None, forgets_stream=True)
+
+
+def refuse_unknown(wanted: Iterable[str], living: Mapping[str, str | None]) -> None:
+    """Raise `NothingToRecover` for names and handles that no living shape has."""
+    names = {name for name in living.values() if name is not None}
+    if unknown := [one for one in wanted if one not in names and one not in living]:
+        raise NothingToRecover(
+            f"no living shape has the name or handle {', '.join(unknown)}",
+            hint=f"Those with a name are: {', '.join(sorted(names)) or 'none'}.",
+        )
 
 
 def is_ours(found: Found) -> bool:

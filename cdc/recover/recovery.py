@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cdc.errors import NothingToRecover
 from cdc.inspect.folder import opened
-from cdc.recover.diagnosis import Found, Plan
+from cdc.recover.diagnosis import Found, Plan, refuse_unknown
 from cdc.source.catalog import read_publication
 from cdc.source.connections import connect_once, connect_replication
 from cdc.source.errors import SourceError
@@ -26,14 +25,17 @@ from cdc.source.lsn import Lsn
 from cdc.source.server_state import read_server_state
 from cdc.source.slot_commands import drop_slot
 from cdc.status.folder_report import FolderFacts, counted
-from shapes.registry import Entry, Registry
+from cdc.status.words import server_fault_words
+from shapes.endings import below
+from shapes.registry import Registry
 from shapes.stream_record import forget_stream
 from storage.catalog import Catalog
+from storage.catalog_records import Ended
 from storage.disk import LocalDisk
 from storage.errors import StorageError
 from storage.folder_lock import FolderLock
-from storage.folder_reader import FolderReader
 from storage.offset import SNAPSHOT_END, LogOffset
+from storage.progress import ProgressReader
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ async def find(place: Place) -> Found:
     try:
         server = await _ask(place, slot, place.publication if identity is None else identity.publication.name)
     except SourceError as refused:
-        fault = str(refused)
+        fault = server_fault_words(place.conninfo, str(refused))
     return Found(
         slot=slot,
         faults={name: str(error) for name, error in facts.faults.items()},
@@ -79,6 +81,7 @@ async def find(place: Place) -> Found:
         is_claimed=record is not None and identity is None,
         system=None if facts.latest is None else str(facts.latest.incarnation.system_identifier),
         damaged=damaged,
+        living={shape.handle: shape.name for shape in facts.shapes},
         server=server,
         server_fault=fault,
     )
@@ -132,28 +135,22 @@ def end_shapes(disk: LocalDisk, wanted: tuple[str, ...] | None) -> list[str]:
     registry = Registry(Catalog(disk), lambda: time.time_ns() // 1000, time.monotonic())
     living = registry.living()
     if wanted is not None:
-        known = {name for entry in living for name in (entry.handle, entry.shape.name)}
-        if unknown := [name for name in wanted if name not in known]:
-            names = ", ".join(sorted(entry.shape.name for entry in living if entry.shape.name)) or "none"
-            raise NothingToRecover(
-                f"no living shape has the name or handle {', '.join(unknown)}", hint=f"Those with a name are: {names}."
-            )
+        refuse_unknown(wanted, {entry.handle: entry.shape.name for entry in living})
         living = [entry for entry in living if {entry.handle, entry.shape.name} & {*wanted}]
-    reader = FolderReader(disk)
-    for entry in living:
-        registry.ended(entry.handle, _upper(reader, entry), RESNAPSHOT)
+    place = _confirmed(disk)
+    registry.all_ended(Ended(entry.handle, place, RESNAPSHOT) for entry in living)
     return [entry.shape.name or entry.handle for entry in living]
 
 
-def _upper(reader: FolderReader, entry: Entry) -> LogOffset:
-    """Where the log ends, as far as that can be read."""
-    if entry.shape.name is None:
-        return SNAPSHOT_END  # nobody asks, and there may be ten thousand
+def _confirmed(disk: LocalDisk) -> LogOffset:
+    """What every log was whole up to when the server was told last; to look into each would take long."""
+    progress = ProgressReader(disk)
     try:
-        return reader.upper(entry.log)
+        progress.refresh()
     except StorageError as fault:
-        logger.debug("where the log of %s ends is not known: %s", entry.handle, fault)
-        return SNAPSHOT_END
+        logger.debug("where the shapes end is not known: %s", fault)
+    latest = progress.history.latest
+    return SNAPSHOT_END if latest is None else below(latest.lsn)
 
 
 def _set_aside(data_dir: Path, names: tuple[str, ...]) -> Path:

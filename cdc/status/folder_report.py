@@ -12,11 +12,12 @@ from typing import Any, Final
 from cdc.source.connections import connect_once
 from cdc.source.errors import SourceError
 from cdc.source.lsn import format_lsn
-from cdc.status.report import slot_facts
+from cdc.status.custody import custody_of
+from cdc.status.report import custody_facts, slot_facts
 from cdc.status.shape_facts import shape_facts
 from cdc.status.slot_cost import SlotLook, WalRate
 from cdc.status.slot_watch import look_at_slot
-from cdc.status.words import cost_words
+from cdc.status.words import cost_words, server_fault_words
 from shapes.definition import Definition
 from shapes.errors import StreamRecordDamaged
 from shapes.registry import Entry
@@ -87,7 +88,7 @@ async def folder_status(disk: LocalDisk, database_url: str, slot: str) -> dict[s
         finally:
             await connection.close()
     except SourceError as refused:
-        fault = str(refused)
+        fault = server_fault_words(database_url, str(refused))
     told = slot_facts(slot, look, rate)
     g = facts.g
     return {
@@ -98,7 +99,10 @@ async def folder_status(disk: LocalDisk, database_url: str, slot: str) -> dict[s
         "global_flushed_lsn": None if g is None else format_lsn(g),
         "held_by": None,
         "explanation": _g_words(g, facts.latest, look),
-        "slot": told | {"explanation": fault if look is None else cost_words(told)},
+        "slot": told
+        | {"explanation": fault if look is None else cost_words(told)}
+        | custody_facts(custody_of(look, None)),
+        "insurance": None,
         "births": [],
         "shapes": [_shape(one, counts) for one, counts in counted(facts)],
     }

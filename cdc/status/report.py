@@ -7,16 +7,18 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cdc.app import App
+from cdc.insurance.insurer import Insurer
 from cdc.limits import STATUS_LOGS_MAX
 from cdc.source.connections import printable
 from cdc.source.lsn import format_lsn
-from cdc.status.shape_facts import birth_facts, counted, shape_facts
+from cdc.status.custody import Custody, custody_of
+from cdc.status.shape_facts import awaited_facts, birth_facts, counted, name_of, shape_facts
 from cdc.status.slot_cost import SlotLook, WalRate, seconds_left
 from cdc.status.slot_watch import SlotWatch
 from cdc.status.words import cost_words, hold_words
 from flush_tracker.explanation import Explanation
 from shapes.registry import Entry
-from shapes.service import ShapeService
+from shapes.service import ShapeService, State
 from storage.log_counts import pending_bytes
 
 _MICROSECONDS: Final = 1_000_000
@@ -25,8 +27,9 @@ _MICROSECONDS: Final = 1_000_000
 class StatusDesk:
     """Answers for the program."""
 
-    def __init__(self, app: App, service: ShapeService, watch: SlotWatch) -> None:
+    def __init__(self, app: App, service: ShapeService, watch: SlotWatch, insurer: Insurer | None = None) -> None:
         self.watch = watch
+        self.insurer = insurer
         self._app = app
         self._service = service
         self._started = time.time()
@@ -43,7 +46,7 @@ class StatusDesk:
         if confirmed is None and attempt is not None:
             confirmed = format_lsn(attempt.replies.flushed)
         return {
-            "state": self._service.state.value,
+            "state": (State.WAITING if attempt is None else self._service.state).value,
             "server": printable(app.settings.database_url),
             "data_dir": str(app.settings.data_dir),
             "pid": os.getpid(),
@@ -59,8 +62,14 @@ class StatusDesk:
             "held_by": self._held_by(explained),
             "explanation": hold_words(explained, self._name_of),
             "disk_fault": self._disk_fault(),
-            "slot": slot | {"explanation": cost_words(slot) if look is not None else self.watch.fault},
-            "births": [birth_facts(order) for order in app.nursery.orders],
+            "slot": slot
+            | {"explanation": cost_words(slot) if look is not None else self.watch.fault}
+            | custody_facts(custody_of(look, explained, self._holder_name(explained))),
+            "insurance": None if self.insurer is None else self.insurer.facts,
+            "births": [
+                *(birth_facts(order) for order in app.nursery.orders),
+                *(awaited_facts(one) for one in app.nursery.awaited),
+            ],
             "shapes": shapes,
         }
 
@@ -101,14 +110,11 @@ class StatusDesk:
             "freed_by": explained.freed_by,
         }
 
+    def _holder_name(self, explained: Explanation) -> str | None:
+        return None if explained.holder is None else self._name_of(explained.holder.shape)
+
     def _name_of(self, number: int) -> str:
-        """What people call a shape."""
-        house = self._app.house
-        member = house.collector.members.get(number)
-        if member is None:
-            return "(gone)"
-        entry = None if member.handle is None else house.registry.find(member.handle)
-        return (entry and entry.shape.name) or member.handle or str(member.definition)
+        return name_of(self._app.house, number)
 
     def _bytes_pending(self, number: int) -> int | None:
         house = self._app.house
@@ -145,6 +151,13 @@ def slot_facts(name: str, look: SlotLook | None, rate: WalRate) -> dict[str, Any
         "safe_wal_bytes": slot.safe_wal_bytes,
         "seconds_left": seconds_left(slot.safe_wal_bytes, per_second),
     }
+
+
+def custody_facts(custody: Custody | None) -> dict[str, str | None]:
+    """Who keeps the WAL, as JSON."""
+    if custody is None:
+        return {"holder": None, "freed_by": None}
+    return {"holder": custody.holder, "freed_by": custody.freed_by}
 
 
 _SLOT_FACTS: Final = (

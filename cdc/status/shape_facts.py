@@ -1,13 +1,17 @@
 """What is told of a shape, as JSON: what it is, how far it is, how much it has."""
 
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from shapes.nursery import Order
+from shapes.household import Household
+from shapes.nursery import Awaited, Order
 from shapes.registry import Entry
 from storage.catalog_records import Life
 from storage.errors import StorageError, UnknownLog
 from storage.log_counts import LogCounts, counts_of
 from storage.store import Store
+
+_MICROSECONDS: Final = 1_000_000
 
 STATES = {Life.BORN: "copying", Life.READY: "ready", Life.REBASED: "rebased", Life.ENDED: "ended"}
 
@@ -57,9 +61,45 @@ def birth_facts(order: Order) -> dict[str, Any]:
         "step": status.step.value,
         "attempt": status.attempt,
         "reason": status.reason,
+        "since": moment(order.told_at),
         "waits_for": [str(holder) for holder in status.holders],
         "mend": [holder.mend for holder in status.holders],
         "rows": 0 if status.progress is None else status.progress.rows,
         "bytes": 0 if status.progress is None else status.progress.wire_bytes,
         "share": None if status.progress is None else status.progress.share,
     }
+
+
+def awaited_facts(awaited: Awaited) -> dict[str, Any]:
+    """A name whose successor could not be born yet: told like a birth, since it will be one."""
+    definition = awaited.definition
+    return {
+        "name": awaited.name,
+        "table": f"{definition.schema}.{definition.table}",
+        "where": definition.where,
+        "handle": None,
+        "step": "waiting",
+        "attempt": awaited.attempts,
+        "reason": f"{awaited.reason} It is tried again at {moment(awaited.again_at)}.",
+        "since": moment(awaited.since),
+        "waits_for": [],
+        "mend": [],
+        "rows": 0,
+        "bytes": 0,
+        "share": None,
+    }
+
+
+def moment(microseconds: int) -> str:
+    """A time of day, as JSON has it."""
+    at = datetime.fromtimestamp(microseconds / _MICROSECONDS, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def name_of(house: Household, number: int) -> str:
+    """What people call a shape that is fed, by its number there."""
+    member = house.collector.members.get(number)
+    if member is None:
+        return "(gone)"
+    entry = None if member.handle is None else house.registry.find(member.handle)
+    return (entry and entry.shape.name) or member.handle or str(member.definition)

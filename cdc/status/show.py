@@ -5,6 +5,7 @@ from typing import Any
 import typer
 
 from cdc.shapes_output import birth_words, print_shapes
+from cdc.status.words import insurance_words
 
 
 def show_status(status: dict[str, Any]) -> None:
@@ -18,11 +19,17 @@ def show_status(status: dict[str, Any]) -> None:
         typer.echo(f"NOT CONNECTED  {connection['fault'] or 'no attempt has succeeded yet'}")
     if status.get("disk_fault"):
         typer.echo(f"THE DISK REFUSES  {status['disk_fault']}")
-    typer.echo(f"G     {status['explanation']}")
+    typer.echo(f"G     {status['explanation'].removeprefix('G is ')}")
     confirmed = status["confirmed_flush_lsn"] or "unknown"
     typer.echo(f"slot  {status['slot']['name']}, confirmed up to {confirmed}: {status['slot']['explanation']}")
+    if status["slot"]["holder"]:
+        typer.echo(f"      held by {status['slot']['holder']}")
+        typer.echo(f"      freed by {status['slot']['freed_by']}")
+    insurance = status.get("insurance")
+    if insurance and insurance["step"] != "calm" and insurance["used_percent"] is not None:
+        typer.echo(f"{insurance['step'].upper()}  {insurance_words(insurance)}")
     for birth in status["births"]:
-        typer.echo(f"birth {birth['name'] or birth['table']}: {birth_words(birth)}")
+        typer.echo(f"birth {birth['name'] or birth['table']}: {birth_words(birth)}; since {birth['since']}")
     if status["shapes"]:
         typer.echo()
         print_shapes(status["shapes"], [])

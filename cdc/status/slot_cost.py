@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from cdc.limits import WAL_RATE_SECONDS
+from cdc.source.holders import Holder
 from cdc.source.lsn import Lsn
 from cdc.source.slot import SlotState
 
@@ -21,6 +22,8 @@ class SlotLook:
     """On the caller's clock."""
     wal_end: Lsn
     slot: SlotState | None
+    oldest: Holder | None = None
+    """The oldest transaction of the server that has written; looked for where it may be what keeps WAL."""
 
     @property
     def retained_bytes(self) -> int | None:
@@ -33,6 +36,32 @@ class SlotLook:
         """WAL above what was confirmed."""
         confirmed = None if self.slot is None else self.slot.confirmed_flush_lsn
         return None if confirmed is None else max(self.wal_end - confirmed, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the slot may keep, and what it does keep."""
+
+    bytes: int
+    retained_bytes: int
+    is_own: bool
+    """It is the one that an operator chose, and not the server's."""
+
+    @property
+    def share(self) -> float:
+        """Of the budget, what is kept; above 1 the server may take the slot at any time."""
+        return self.retained_bytes / self.bytes if self.bytes > 0 else 1.0
+
+
+def budget_of(look: SlotLook | None, own_bytes: int | None) -> Budget | None:
+    """The tighter of the server's budget and our own; None where there is none, or the slot is gone."""
+    if look is None or look.slot is None or look.slot.loss is not None or look.retained_bytes is None:
+        return None
+    retained, safe = look.retained_bytes, look.slot.safe_wal_bytes
+    servers = None if safe is None else max(retained + safe, 0)
+    if own_bytes is not None and (servers is None or own_bytes <= servers):
+        return Budget(own_bytes, retained, is_own=True)
+    return None if servers is None else Budget(servers, retained, is_own=False)
 
 
 class WalRate:

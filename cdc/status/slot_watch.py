@@ -7,11 +7,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Final, LiteralString
 
-from cdc.limits import SLOT_ASK_SECONDS_MAX, SLOT_LOOK_SECONDS
+from cdc.limits import SLOT_ASK_SECONDS_MAX, SLOT_CALM_BYTES, SLOT_LOOK_SECONDS
 from cdc.source.connections import Connection, connect_sql, fetch
 from cdc.source.errors import SourceError
+from cdc.source.holder_queries import open_transactions, prepared_transactions
 from cdc.source.lsn import parse_lsn
 from cdc.source.slot_commands import read_slot
 from cdc.status.slot_cost import SlotLook, WalRate
@@ -80,4 +82,8 @@ class SlotWatch:
 async def look_at_slot(connection: Connection, slot: str, now: float) -> SlotLook:
     """One look."""
     wal_end = (await fetch(connection, _WAL_END))[0]["lsn"]
-    return SlotLook(now, parse_lsn(wal_end or "0/0"), await read_slot(connection, slot))
+    look = SlotLook(now, parse_lsn(wal_end or "0/0"), await read_slot(connection, slot))
+    if (look.retained_bytes or 0) - (look.unconfirmed_bytes or 0) < SLOT_CALM_BYTES:
+        return look
+    open_ones = [*await open_transactions(connection), *await prepared_transactions(connection)]
+    return replace(look, oldest=max(open_ones, key=lambda one: one.transaction_seconds or 0, default=None))

@@ -10,6 +10,17 @@ _UNITS: Final = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
 _SPANS: Final = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
 
 
+def server_fault_words(database_url: str, fault: str) -> str:
+    """Why the server says nothing; where nobody said which, what would have said it."""
+    fault = " ".join(fault.split())  # libpq's have lines
+    if database_url:
+        return fault
+    return (
+        f"{fault.removesuffix('.')}. Nobody said where Postgres is, so libpq's own defaults were tried: "
+        "give --database-url, or set SHAPELOG_DATABASE_URL or DATABASE_URL"
+    )
+
+
 def size_words(count: int) -> str:
     """A number of bytes."""
     for name, unit in _UNITS:
@@ -53,14 +64,29 @@ def hold_words(explained: Explanation, name_of: Callable[[int], str]) -> str:
 def cost_words(slot: Mapping[str, Any]) -> str:
     """What the slot costs; of the `slot` of a status."""
     if not slot["exists"]:
-        return "there is no such slot"
+        return "there is no such slot; `shapelog recover` says whether there should be"
     if slot["loss"]:
-        return f"lost: {slot['loss']}"
+        return f"lost: {slot['loss']}; `shapelog recover` explains the way out"
     retained = size_words(slot["retained_bytes"] or 0)
     if slot["safe_wal_bytes"] is None:
-        return f"keeps {retained} of WAL; the server sets no limit, so it can fill its disk"
+        return f"keeps {retained} of WAL; the server sets no limit, so it can fill its disk{_pace(slot)}"
     room = size_words(max(slot["safe_wal_bytes"], 0))
     if slot["seconds_left"] is None:
         return f"keeps {retained} of WAL; lost after {room} more"
     rate = size_words(round(slot["wal_bytes_per_second"]))
     return f"keeps {retained} of WAL; lost after {room} more, in {span_words(slot['seconds_left'])} at {rate}/s"
+
+
+def _pace(slot: Mapping[str, Any]) -> str:
+    """How fast that may happen."""
+    rate = slot.get("wal_bytes_per_second")
+    return f": WAL grows by {size_words(round(rate * 3600))} an hour" if rate else ""
+
+
+def insurance_words(insurance: Mapping[str, Any]) -> str:
+    """What slot insurance does; of the `insurance` of a status."""
+    used, budget = insurance["used_percent"], size_words(insurance["budget_bytes"] or 0)
+    whose = "--wal-budget" if insurance["budget_is_own"] else "max_slot_wal_keep_size"
+    why = insurance["ends_nobody_because"]
+    more = f"; no shape ends now: {why}" if why else ""
+    return f"{used:g} % of the WAL budget of {budget} ({whose}) is used: {insurance['does']}{more}"

@@ -16,7 +16,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-_QUIET: Final = ("uvicorn.error", "httpx", "httpcore")
+_QUIET: Final = ("httpx", "httpcore")
 """Loggers of libraries, which tell what ours tell too."""
 
 

@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from cdc.app import App
+from cdc.insurance.ladder import Rung
 from cdc.status.report import StatusDesk
 from cdc.status.slot_cost import SlotLook, seconds_left
 from shapes.http.app import ShapeApp
@@ -53,6 +54,9 @@ class ProgramMetric(StrEnum):
     ENDED = "shapelog_shapes_ended_total"
     BIRTHS = "shapelog_births"
     COPIED_ROWS = "shapelog_births_copied_rows"
+    BUDGET_BYTES = "shapelog_wal_budget_bytes"
+    BUDGET_USED = "shapelog_wal_budget_used_ratio"
+    INSURANCE_STEP = "shapelog_insurance_step"
 
 
 _SLOT_STATES: Final = ("reserved", "extended", "unreserved", "lost", "missing")
@@ -71,6 +75,7 @@ class ProgramCollector(Collector):
         """All numbers as of now; of the slot, as of the last look."""
         yield from self._source()
         yield from self._slot(self._desk.watch.last)
+        yield from self._insurance()
         yield from self._flushed()
         yield from self._shapes()
         yield from storage_metrics(self._app)
@@ -118,6 +123,18 @@ class ProgramCollector(Collector):
         for metric, value in known.items():
             if value is not None:  # a number that nobody knows is no zero
                 yield _gauge(metric, value)
+
+    def _insurance(self) -> Iterator[Metric]:
+        insurer = self._desk.insurer
+        if insurer is None:
+            return
+        if insurer.budget is not None:
+            yield _gauge(ProgramMetric.BUDGET_BYTES, insurer.budget.bytes)
+            yield _gauge(ProgramMetric.BUDGET_USED, insurer.budget.share)
+        step = _family(ProgramMetric.INSURANCE_STEP, "step")
+        for rung in Rung:
+            step.add_metric([rung.name.lower()], insurer.ladder.rung is rung)
+        yield step
 
     def _flushed(self) -> Iterator[Metric]:
         explained = self._desk.explain()

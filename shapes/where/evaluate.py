@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shapes.limits import WHERE_PREDICATES_KEPT, WHERE_SCALAR_ROWS_MAX
+from shapes.limits import SHARED_VERDICTS_BYTES_MAX, WHERE_PREDICATES_KEPT, WHERE_SCALAR_ROWS_MAX
 from shapes.where.kernels import leaf_kernel
 from shapes.where.natives import native
 from shapes.where.scalar import Scalar, compile_scalar
@@ -54,6 +54,7 @@ class Rows:
         self._rows = rows
         self._natives: dict[tuple[str, str], pa.Array | pa.ArrowInvalid] = {}
         self._lists: dict[str, list[str | None]] = {}
+        self._outcomes: dict[Predicate, Outcome] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -74,6 +75,15 @@ class Rows:
         if isinstance(found, pa.ArrowInvalid):
             raise found
         return found
+
+    def once(self, part: "Predicate") -> Outcome:
+        """What a part of clauses says of the rows, for all clauses that have it."""
+        outcome = self._outcomes.get(part)
+        if outcome is None:
+            outcome = part(self)
+            if len(self._outcomes) * len(self) < SHARED_VERDICTS_BYTES_MAX:
+                self._outcomes[part] = outcome
+        return outcome
 
     def listed(self, name: str) -> list[str | None]:
         """A column's texts in Python."""
@@ -98,18 +108,25 @@ def compile_predicate(node: Expr) -> tuple[Predicate, Predicate]:
     return _by_rows(node), _by_columns(node)
 
 
+@lru_cache(WHERE_PREDICATES_KEPT)
+def _part(node: Expr) -> Predicate:
+    """A part of a clause: equal parts are one function, and asked once."""
+    whole = _by_columns(node)
+    return lambda rows: rows.once(whole)
+
+
 def _by_columns(node: Expr) -> Predicate:
     match node:
         case And() | Or():
-            return _junction([_by_columns(arg) for arg in node.args], decisive=isinstance(node, Or))
+            return _junction([_part(arg) for arg in node.args], decisive=isinstance(node, Or))
         case Not():
-            return _mapped(_by_columns(node.arg), pc.invert)
+            return _mapped(_part(node.arg), pc.invert)
         case IsTruth(truth=truth):
-            return _mapped(_by_columns(node.arg), lambda values: pc.fill_null(pc.equal(values, truth), False))
+            return _mapped(_part(node.arg), lambda values: pc.fill_null(pc.equal(values, truth), False))
         case IsNull(arg=Column(name=name)):
             return lambda rows: Outcome(pc.is_null(rows.texts(name)))
         case IsNull() if node.arg.type.name == "bool":
-            return _mapped(_by_columns(node.arg), pc.is_null)
+            return _mapped(_part(node.arg), pc.is_null)
     kernel, slow = leaf_kernel(node), _by_rows(node)
     if kernel is None:
         return slow
@@ -164,7 +181,7 @@ def _by_rows(node: Expr) -> Predicate:
             return _taken(outcome, np.zeros(len(rows), np.int64))
         if len(rows) <= WHERE_SCALAR_ROWS_MAX:
             return _answers(function, list(zip(*(rows.listed(name) for name in names), strict=True)))
-        codes, distinct = _distinct([rows.texts(name) for name in names])
+        codes, distinct = distinct_rows([rows.texts(name) for name in names])
         return _taken(_answers(function, distinct), codes)
 
     return run
@@ -193,13 +210,20 @@ def _taken(outcome: Outcome, codes: Codes) -> Outcome:
     return Outcome(outcome.result.take(pa.array(codes)), failed, outcome.why)
 
 
-def _distinct(columns: list[pa.StringArray]) -> tuple[Codes, list[tuple[str | None, ...]]]:
+def distinct_rows(columns: Sequence[pa.StringArray]) -> tuple[Codes, list[tuple[str | None, ...]]]:
     """Which of the distinct rows each row is, and those."""
+    if len(columns) == 1:
+        encoded = columns[0].dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        if encoded.indices.null_count:
+            texts.append(None)
+        codes = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+        return codes.astype(np.int64), [(text,) for text in texts]
     codes = np.zeros(len(columns[0]), np.int64)
-    for texts in columns:
-        encoded = texts.dictionary_encode()
+    for column in columns:
+        encoded = column.dictionary_encode()
         own = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False)
         # Numbered anew at each column, so that products of the counts cannot overflow.
         codes = np.unique(codes * (len(encoded.dictionary) + 1) + own, return_inverse=True)[1]
     first = np.unique(codes, return_index=True)[1]
-    return codes, list(zip(*(texts.take(pa.array(first)).to_pylist() for texts in columns), strict=True))
+    return codes, list(zip(*(column.take(pa.array(first)).to_pylist() for column in columns), strict=True))

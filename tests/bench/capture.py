@@ -5,8 +5,13 @@ ours into a copy of the folder. Our clock runs from the start of the app to the 
 over its whole process. Shapes in thousands are put into the folder as the program would leave them, not born one by
 one.
 
-With the table of tenants the rate is that of the stream: the clock starts when the first part of the load, which opens
-all logs, is confirmed; what came before is shown as the start's seconds.
+With indexed shapes the rate is that of the stream: the clock starts when the first part of the load, which opens all
+logs, is confirmed; what came before is shown as the start's seconds. How much of the rest was confirmed by then is left
+out, by its share of the WAL: counted in full, a load that is taken in few pieces would take no time at all.
+
+Our process is as `shapelog serve` makes it: the garbage collector calmed, the loop uvloop's. A run ends with up to 0.2
+seconds of which pg_recvlogical knows nothing: rows wait 0.1 s for others before they are flushed, and G as long before
+it is confirmed. They count, so small scales are unjust to us.
 """
 
 import argparse
@@ -83,23 +88,23 @@ def cases(scale: float) -> list[Case]:
         Case(load.name, load.prepare, load.call, load.arguments, load.changes, tables.get(load.call, shop))
         for load in loads(scale)
     ]
-    many = max(1, round(400 * scale))
+    many = max(1, round(1000 * scale))
     for count in (1, 100, 1_000, 10_000):
         wheres = tuple(f"tenant = {number}" for number in range(count)) if count > 1 else (None,)
         name = f"{count:,} indexed shapes" if count > 1 else "one shape"
         found.append(_events(name, many, max(count, 100), wheres))
     for count in (100, 1_000):
         wheres = tuple(f"tenant + 0 = {number}" for number in range(count))
-        found.append(_events(f"{count:,} unindexed shapes", max(1, many // 4), 1000, wheres))
+        found.append(_events(f"{count:,} unindexed shapes", max(1, many // 10), 1000, wheres, first=0))
     return found
 
 
-def _events(name: str, transactions: int, tenants: int, wheres: tuple[str | None, ...]) -> Case:
-    """Rows for all tenants in turn, in transactions of a thousand; enough of them first that each tenant got one."""
-    first = max(2, tenants // 1000)
+def _events(name: str, transactions: int, tenants: int, wheres: tuple[str | None, ...], first: int = 2) -> Case:
+    """Rows for all tenants in turn, in transactions of a thousand; if any come first, then enough for each tenant."""
+    first = max(first, tenants // 1000) if first else 0
     arguments = (first + 1, first + transactions, 1000, tenants)
-    changes = transactions * 1000
-    return Case(name, TENANTS, "fill_events", arguments, changes, ("events",), wheres, (1, first, 1000, tenants))
+    before = (1, first, 1000, tenants) if first else ()
+    return Case(name, TENANTS, "fill_events", arguments, transactions * 1000, ("events",), wheres, before)
 
 
 def run(arguments: list[str]) -> list[Row]:
@@ -116,8 +121,8 @@ def run(arguments: list[str]) -> list[Row]:
             continue
         progress(f"capture: {case.name}")
         with _server(options.version) as (server, folder):
-            theirs, ours, start = _measure(server, folder, case, options.rounds)
-        found = _rows(case, theirs, ours, one_rate)
+            theirs, ours, start, shares = _measure(server, folder, case, options.rounds)
+        found = _rows(case, theirs, ours, shares, one_rate)
         if case.first:
             found.append(Row(case.name, start, "s to start"))
         rows += found
@@ -140,9 +145,9 @@ def _server(version: str) -> Iterator[tuple[Server, Path]]:
             server.stop("immediate")
 
 
-def _measure(server: Server, folder: Path, case: Case, rounds: int) -> tuple[Reader, Reader, float]:
-    """Theirs, ours, and the seconds that our start took."""
-    conninfo, starts = server.conninfo(), list[float]()
+def _measure(server: Server, folder: Path, case: Case, rounds: int) -> tuple[Reader, Reader, float, list[float]]:
+    """Theirs, ours, the seconds that our start took, and of each round which share of the load was measured."""
+    conninfo, starts, shares = server.conninfo(), list[float](), list[float]()
     theirs, ours = Reader("pg_recvlogical", None, conninfo), Reader("shapelog", "APP", conninfo)
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute(case.prepare)
@@ -166,8 +171,9 @@ def _measure(server: Server, folder: Path, case: Case, rounds: int) -> tuple[Rea
             found = json.loads(ours.run([sys.executable, "-m", module, conninfo, str(data), *places]))
             ours.seconds[-1], ours.cpu[-1], ours.peak[-1] = found["seconds"], found["cpu"], found["peak"]
             starts.append(found["start"])
+            shares.append(found["share"])
             shutil.rmtree(data)
-    return theirs, ours, statistics.median(starts)
+    return theirs, ours, statistics.median(starts), shares
 
 
 def _write(connection: "psycopg.Connection[tuple[object, ...]]", call: str, arguments: tuple[int, ...]) -> str:
@@ -198,12 +204,13 @@ async def _prepare(conninfo: str, data: Path, case: Case) -> None:
         disk.close()
 
 
-def _rows(case: Case, theirs: Reader, ours: Reader, one_rate: float | None) -> list[Row]:
+def _rows(case: Case, theirs: Reader, ours: Reader, shares: list[float], one_rate: float | None) -> list[Row]:
     all_changes = case.changes + (case.first[1] * 1000 if case.first else 0)  # pg_recvlogical drains both parts
-    limit = all_changes / statistics.median(theirs.seconds)
-    rate = case.changes / statistics.median(ours.seconds)
-    ratio = statistics.median(his / mine for his, mine in zip(theirs.seconds, ours.seconds, strict=True))
-    ratio *= case.changes / all_changes
+    limits = [all_changes / seconds for seconds in theirs.seconds]
+    rates = [case.changes * share / seconds for share, seconds in zip(shares, ours.seconds, strict=True)]
+    limit, rate = statistics.median(limits), statistics.median(rates)
+    ratio = statistics.median(mine / his for mine, his in zip(rates, limits, strict=True))
+    cpu = statistics.median(spent / (case.changes * share) for spent, share in zip(ours.cpu, shares, strict=True))
     is_load = case.call != "fill_events"
     rows = [
         Row(
@@ -229,7 +236,7 @@ def _rows(case: Case, theirs: Reader, ours: Reader, one_rate: float | None) -> l
                 share >= SHARE_OF_ONE_TARGET,
             )
         )
-    rows.append(Row(case.name, statistics.median(ours.cpu) / case.changes * 1e6, "CPU s per 1M"))
+    rows.append(Row(case.name, cpu * 1e6, "CPU s per 1M"))
     peak = max(ours.peak) / 1e6
     rows.append(Row(case.name, peak, "MB peak", target=f"<= {PEAK_TARGET_MB}", met=peak <= PEAK_TARGET_MB))
     return rows

@@ -82,7 +82,7 @@ class Reader:
 
 def run(arguments: list[str]) -> list[Row]:
     parser = argparse.ArgumentParser(prog="drain")
-    parser.add_argument("--scale", type=float, default=0.1, help="1.0 is a million changes")
+    parser.add_argument("--scale", type=float, default=1.0, help="1.0 is a million changes; 0.1 for a quick look")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--version", default="15", help="of Postgres; its pg_recvlogical is the one compared with")
     parser.add_argument("--only", default="", help="loads whose name contains this")

@@ -9,6 +9,7 @@ import statistics
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 import pyarrow as pa
 
@@ -35,9 +36,15 @@ SHARED = ("tenant = N", "tenant = N AND amount > 500")
 """Those of which nothing, or the same, is left to ask; a rest that is each shape's own is asked for each."""
 
 
-def asked(number: int) -> str:
-    """A clause of which nothing can be looked up."""
-    return f"amount > {number} AND name LIKE 'x%'"
+ASKED: dict[str, Callable[[int], str]] = {
+    "amount > N AND name LIKE 'x%'": lambda number: f"amount > {number} AND name LIKE 'x%'",
+    "amount > 999 + N": lambda number: f"amount > 999.{number:04}",
+    "tenant + 0 = N": "tenant + 0 = {}".format,
+    "amount > N OR name = 'xN'": lambda number: f"amount > 999.{number:04} OR name = 'x{number}'",
+    "name LIKE '%N%'": "name LIKE '%{}%'".format,
+}
+"""Clauses of which not all can be looked up. The first wants a sixth of all pairs of a row and a shape, the others few;
+the last has nothing that its shapes could be asked together."""
 
 
 def run(arguments: list[str]) -> list[Row]:
@@ -63,10 +70,10 @@ def _of_batches(options: Namespace, batch_rows: int) -> Iterator[Row]:
             yield bounded(f"{label}, cost", "us a change", _micros(costs), value_max=LOOKED_UP_US_MAX)
         else:
             yield Row(f"{label}, cost", statistics.median(_micros(costs)), "us a change")
-    for count in options.asked:
-        label = f"{count:,} shapes asked of every row, batches of {batch_rows:,}"
-        clauses = [asked(number) for number in range(count)]
-        few = batches[: max(1, len(batches) // 10)]
+    few = batches[: max(1, len(batches) // 10)]
+    for count, name in product(options.asked, ASKED):
+        label = f"{count:,} shapes `{name}`, batches of {batch_rows:,}"
+        clauses = [ASKED[name](number) for number in range(count)]
         together = [(_router(clauses), few)]
         costs, limits = _rounds(options, label, together, [(_router([sql]), few) for sql in clauses])
         yield compared(f"{label}, beside each alone", "changes/s", *_rates(costs, limits))

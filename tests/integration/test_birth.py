@@ -257,7 +257,7 @@ async def test_a_writer_on_both_sides_of_add_table(database: Database, home: Hom
             published = "SELECT count(*) FROM pg_publication_rel"
             await eventually(lambda: database.value(published) == 1, "the table to be published")
             writer.execute("INSERT INTO t VALUES (101, 'after it')")
-            assert steps(shape) == [Step.PUBLISHING]
+            assert set(steps(shape)) == {Step.PUBLISHING}
             writer.execute("COMMIT")
         assert await birth
         await process.check(shape)

@@ -4,7 +4,13 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from shapes.endings import STREAM_REPLACED
+import pytest
+
+from cdc.source.attempt import Connected
+from cdc.source.lsn import Lsn
+from shapes.capture import Capture
+from shapes.endings import STREAM_REPLACED, Endings
+from shapes.members import Member
 from storage.catalog_records import Life
 from tests.loop import Loop, looping
 from tests.postgres import Database, Server, new_database
@@ -58,9 +64,10 @@ async def test_shapes_go_on_when_all_that_came_lies_below_the_switch(
 
 
 async def test_a_publication_that_was_altered_before_a_switch_ends_the_shapes_of_that_table(
-    own_server: Callable[..., Server], tmp_path: Path
+    own_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other timeline is not all that is new."""
+    monkeypatch.setattr("cdc.source.attempt.WATCH_SECONDS", 60.0)  # nobody looks between the statements below
     server = own_server()
     database = new_database(server)
     database.execute(ITEMS, "CREATE TABLE others (id int PRIMARY KEY)", "INSERT INTO items VALUES (1, 'before')")
@@ -86,6 +93,82 @@ async def test_a_publication_that_was_altered_before_a_switch_ends_the_shapes_of
         await loop.caught_up(40)
         assert loop.rows(loop.living("items")) == loop.table(ALL)
         assert loop.living("others").handle == others.handle
+
+
+async def test_a_truncate_has_its_base_before_another_timeline_counts(
+    own_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracker forgets at the switch that the TRUNCATE waits for its base, and G may pass it: nobody sends it again.
+
+    The task that makes the base is slow here, and gets no turn before the end.
+    """
+    may_go_on, rebase = asyncio.Event(), Endings._rebase
+
+    async def slow(endings: Endings, member: Member) -> None:
+        await may_go_on.wait()
+        await rebase(endings, member)
+
+    monkeypatch.setattr(Endings, "_rebase", slow)
+    server = own_server()
+    database = new_database(server)
+    database.execute(ITEMS, "INSERT INTO items VALUES (1, 'before')")
+    async with looping(database, tmp_path) as loop:
+        entry = await loop.add("items", "items")
+        await loop.caught_up()
+        database.execute("TRUNCATE items", "INSERT INTO items VALUES (2, 'after the TRUNCATE')")
+        store = loop.app.house.store
+        await eventually(lambda: store.marks(entry.log)[1].tx > 0, "the TRUNCATE to be durable")
+        before = loop.app.house.collector.tracker.g.lsn
+        await asyncio.to_thread(promote, server, database)
+        await on_timeline(loop, 2)
+        await loop.caught_up(40)
+        living = loop.living("items")
+        assert loop.confirmed() > before
+        assert (living.log, living.shape.base) != (entry.log, entry.shape.base), "G passed a TRUNCATE without a base"
+        may_go_on.set()
+        await loop.app.house.endings.settled()
+        assert loop.living("items").handle == living.handle, "what is done is not done again"
+        assert loop.rows(living) == loop.table(ALL)
+
+
+async def test_nothing_is_confirmed_to_a_connection_that_was_not_judged(
+    own_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may lead to another stream, where G means something else."""
+    may_judge, judged = asyncio.Event(), Capture._connected
+
+    async def late(capture: Capture, connected: Connected) -> None:
+        if connected.attempt > 1:
+            await may_judge.wait()
+        await judged(capture, connected)
+
+    monkeypatch.setattr(Capture, "_connected", late)
+    server = own_server()
+    database = new_database(server)
+    database.execute(ITEMS)
+    async with looping(database, tmp_path) as loop:
+        await loop.add("items", "items")
+        await loop.caught_up()
+        session = loop.app.house.session
+        told: list[int] = []
+        confirm = session.confirm
+
+        def heard(attempt: int, lsn: Lsn) -> None:
+            told.append(attempt)
+            confirm(attempt, lsn)
+
+        monkeypatch.setattr(session, "confirm", heard)
+        database.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots")
+        await eventually(lambda: session.attempt is not None and session.attempt.number > 1, "a new connection", 40)
+        told.clear()
+        await loop.app.acknowledger.acknowledge()
+        assert told
+        assert session.attempt is not None
+        assert session.attempt.number not in told
+        may_judge.set()
+        database.execute("INSERT INTO items VALUES (1, 'after')")
+        await loop.caught_up(40)
+        assert session.attempt.number in told
 
 
 async def test_after_a_restart_of_ours_everybody_begins_anew(own_server: Callable[..., Server], tmp_path: Path) -> None:

@@ -1,10 +1,17 @@
 """The loop with many shapes, and over their lives: a commit for a thousand, idle ones, names and generations."""
 
+import asyncio
+import os
+import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import psycopg
 import pytest
 
 from shapes.definition import Definition
+from shapes.household import Household
 from shapes.housekeeping import Housekeeping
 from shapes.registry import EXPIRED, REMOVED, Entry, Registry
 from shapes.requests import Request, define
@@ -95,6 +102,24 @@ async def test_idle_shapes_without_a_name_end_and_free_slot_and_disk(database: D
         database.execute("INSERT INTO items VALUES (1, 'v', 1)")
         await loop.caught_up()
         assert loop.rows(named) == loop.table(ALL)
+
+
+async def test_a_server_that_does_not_answer_holds_nobody_for_ever(database: Database) -> None:
+    """Neither does who waits for it, when he is told to give up: the connection is cut from our side."""
+    house = cast("Household", SimpleNamespace(conninfo=database.conninfo(), application="by the test"))
+    backends: list[int] = []
+
+    async def ask() -> None:
+        async with Household.control(house, 0.5) as connection:
+            backends.append(connection.info.backend_pid)
+            os.kill(backends[0], signal.SIGSTOP)
+            await connection.execute("SELECT 1")
+
+    try:
+        with pytest.raises(psycopg.OperationalError):
+            await asyncio.wait_for(ask(), 20)
+    finally:
+        os.kill(backends[0], signal.SIGCONT)
 
 
 async def test_above_the_limit_the_longest_unused_shapes_end(database: Database, tmp_path: Path) -> None:

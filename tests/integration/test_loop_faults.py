@@ -210,8 +210,9 @@ async def test_a_connection_that_breaks_during_a_birth_costs_no_row(
 
 
 async def test_a_publication_that_is_altered_while_we_stream_ends_the_shapes_of_that_table(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("cdc.source.attempt.WATCH_SECONDS", 60.0)  # nobody looks between the statements below
     database.execute(ITEMS, "CREATE TABLE other (id int PRIMARY KEY)", FILL)
     async with looping(database, tmp_path) as loop:
         items, other = await loop.add("items", "items"), await loop.add("other", "other")
@@ -222,7 +223,7 @@ async def test_a_publication_that_is_altered_while_we_stream_ends_the_shapes_of_
         )
         attempt = loop.app.house.session.attempt
         assert attempt is not None
-        await attempt.check_publication()  # as it does once a minute
+        await attempt.check_publication()  # as it does by itself
         await eventually(lambda: is_succeeded(loop, "items", items.handle), "a successor")
         await loop.caught_up()
         assert loop.rows(loop.living("items")) == loop.table(ALL)

@@ -80,7 +80,7 @@ async def test_a_name_whose_table_was_dropped_begins_anew_when_somebody_asks(
         first = await loop.add("items", "items")
         newest_database.execute("DROP TABLE items")
         await compare(loop)
-        await eventually(lambda: not loop.app.nursery.tasks, "the search for a table to end")
+        await eventually(lambda: bool(loop.app.nursery.awaited), "the search for a table to end")
         newest_database.execute(ITEMS, "INSERT INTO items VALUES (7, 'anew')")
         order = await ShapeService(loop.app.house, loop.app.nursery).add_named("items", Request(), None)
         assert isinstance(order, Order)
@@ -102,13 +102,17 @@ async def test_a_log_whose_table_was_altered_before_the_start_stays_for_its_name
         named, some = await loop.add("items", "items"), await loop.add("items")
         assert named.log != some.log
         newest_database.execute("INSERT INTO items VALUES (1001, 'x')")
-        await loop.caught_up()
+        confirmed = await loop.caught_up()
     newest_database.execute("ALTER TABLE items RENAME TO former")
     async with looping(newest_database, tmp_path) as loop:
         house = loop.app.house
         await eventually(lambda: house.is_streaming, "the stream")
         await house.endings.sweep()
         assert list_logs(house.store.disk) == [named.log]
+        ended = house.registry.find(named.handle)
+        assert ended is not None
+        assert ended.shape.ended_at is not None
+        assert ended.shape.ended_at.tx >= confirmed - 1, "the log is whole up to what was confirmed"
         newest_database.execute(ITEMS)
         await ShapeService(house, loop.app.nursery).add_named("items", Request(), None)
         await is_ready(loop, "items")

@@ -16,7 +16,7 @@ from cdc.source.errors import CannotPublish, NotPublished, TableBusy
 from cdc.source.fragments import Fragment
 from cdc.source.holders import Holder
 from cdc.source.identity import PublicationChanged
-from cdc.source.limits import PUBLICATION_GRACE_SECONDS
+from cdc.source.limits import PUBLICATION_CHECK_SECONDS, PUBLICATION_GRACE_SECONDS
 from cdc.source.publication import leaves_to_roots
 from cdc.source.publisher import Publisher
 from cdc.source.session import Session
@@ -237,6 +237,25 @@ async def test_a_table_that_others_took_out_and_added_waits_for_its_writers_agai
     ]
 
 
+async def test_a_table_that_others_take_out_while_its_writers_are_waited_for_is_published_again(
+    newest_database: Database,
+) -> None:
+    """Somebody else may be told of it: whoever asked for the table finds it published, or is told nothing of it."""
+    newest_database.execute("CREATE TABLE t (i int)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    shown: list[tuple[Holder, ...]] = []
+    publisher = Publisher("p", "managed", waiting=lambda _, holders: shown.append(holders))
+    async with connected(newest_database) as connection, connected(newest_database) as other:
+        with psycopg.connect(newest_database.conninfo()) as writer:
+            writer.execute("INSERT INTO t VALUES (1)")
+            publishing = asyncio.create_task(publisher.publish(connection, ["t"]))
+            await eventually(lambda: bool(shown), "the writer to be waited for")
+            newest_database.execute("ALTER PUBLICATION p DROP TABLE t")
+            assert len(await publisher.changes(other)) == 1
+            writer.commit()
+        published = await asyncio.wait_for(publishing, 20)
+    assert published.tables["t"].oid in published.state.tables
+
+
 async def test_a_table_that_is_wanted_again_does_not_leave(newest_database: Database) -> None:
     """Its grace time is over at the very moment at which somebody wants it."""
     newest_database.execute("CREATE TABLE t (i int)", "CREATE TABLE busy (i int)")
@@ -300,7 +319,37 @@ async def test_what_cannot_be_followed_is_refused(newest_database: Database, def
             await Publisher("p", "managed").publish(connection, ["t"])
 
 
-async def test_a_change_by_somebody_else_is_noticed_while_connected(database: Database) -> None:
+async def test_a_publication_that_was_made_again_is_noticed_within_seconds(newest_database: Database) -> None:
+    """Not by the stream: Postgres 18 goes on without a word, and what was changed meanwhile is never sent."""
+    database = newest_database
+    database.execute("CREATE TABLE t (i int)", "CREATE TABLE other (i int)")
+    async with following(settings_for(database.conninfo(), "t")) as (session, follower):
+        await start(session, follower)
+        database.execute(
+            "DROP PUBLICATION follower", "INSERT INTO t VALUES (1)", "CREATE PUBLICATION follower FOR TABLE t"
+        )
+        altered = await asyncio.wait_for(_altered(session, follower), PUBLICATION_CHECK_SECONDS / 3)
+        assert [change.table for change in altered.changes] == [None]
+        database.execute("INSERT INTO t VALUES (2)")
+        await asyncio.wait_for(follower.follow(session, lambda: "2" in follower.values("i")), 20)
+        assert follower.values("i") == ["2"], "the other is missing, and so it was right to end what is followed"
+
+
+async def test_a_table_that_was_taken_out_for_a_moment_is_noticed_within_seconds(database: Database) -> None:
+    database.execute("CREATE TABLE t (i int)", "CREATE TABLE other (i int)")
+    async with following(settings_for(database.conninfo(), "t", "other")) as (session, follower):
+        await start(session, follower)
+        with database.connect() as admin, admin.transaction():
+            admin.execute("ALTER PUBLICATION follower DROP TABLE t")
+            admin.execute("ALTER PUBLICATION follower ADD TABLE t")
+        altered = await asyncio.wait_for(_altered(session, follower), PUBLICATION_CHECK_SECONDS / 3)
+        assert [change.table for change in altered.changes] == [database.value("SELECT 't'::regclass::oid::bigint")]
+
+
+async def test_a_change_by_somebody_else_is_noticed_while_connected(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "WATCH_SECONDS", 60.0)  # we look ourselves
     database.execute("CREATE TABLE t (i int)")
     async with following(settings_for(database.conninfo(), "t")) as (session, follower):
         await start(session, follower)

@@ -199,8 +199,8 @@ def test_a_damaged_log_concerns_its_shape_only(newest_database: Database, tmp_pa
     assert status == 1
     (trouble,) = orjson.loads(out)["troubles"]
     assert "items" in trouble["text"]
-    status, _, err = recover(database, folder, "--resnapshot", "nobody", "--yes")
-    assert (status, "keys" in err) == (2, True)
+    status, _, err = recover(database, folder, "--resnapshot", "nobody")
+    assert (status, "keys" in err) == (2, True), "it is told before anybody is asked whether he is sure"
     assert recover(database, folder, "--resnapshot", "items", "--yes")[0] == 0
     goes_on(database, folder, before["handle"])
     with serving(database, folder) as served:

@@ -121,6 +121,14 @@ def test_a_taken_port_and_a_taken_folder_are_clear(newest_database: Database, tm
     assert "'shapelog'" in line
 
 
+def test_a_database_that_makes_no_sense_is_refused_before_anything_begins(
+    newest_database: Database, tmp_path: Path
+) -> None:
+    line = refused(newest_database, tmp_path / "data", "--database-url", "postgresql://%zz")
+    assert line.startswith("shapelog: [refused]")
+    assert not (tmp_path / "data").exists()
+
+
 def test_it_waits_for_a_server_that_is_away_and_says_so(newest_database: Database, tmp_path: Path) -> None:
     url = newest_database.conninfo(host="127.0.0.1", port=1)
     with serving(newest_database, tmp_path / "data", DATABASE_URL=url) as served:
@@ -158,6 +166,8 @@ def test_metrics_have_every_name_once(newest_database: Database, tmp_path: Path)
         ProgramMetric.SLOT_SAFE_BYTES,
         ProgramMetric.SLOT_SECONDS_LEFT,
         ProgramMetric.WAL_RATE,
+        ProgramMetric.BUDGET_BYTES,
+        ProgramMetric.BUDGET_USED,
         Metric.READS,
         Metric.READ_ROWS,
         Metric.FLUSH_FAILURES,

@@ -240,7 +240,7 @@ async def test_deleting_wakes_who_is_held(database: Database, tmp_path: Path) ->
         reader = server.reader("items")
         await reader.catch_up()
         held = asyncio.create_task(reader.ask(live="true"))
-        await eventually(lambda: server.app.serving.wakes.count, "a request to be held")
+        await eventually(lambda: server.app.held, "a request to be held")
         gone = await server.http.delete(SHAPE, params={"table": "items", "handle": reader.handle or ""})
         assert (gone.status_code, gone.content) == (202, b"")
         async with asyncio.timeout(5):
@@ -308,7 +308,7 @@ async def test_a_stream_of_events_resumes_behind_the_transaction(database: Datab
         reader = server.reader("items")
         await reader.catch_up()
         stream = asyncio.create_task(events_of(server, 4, offset=reader.offset, handle=str(reader.handle)))
-        await eventually(lambda: server.app.serving.wakes.count, "a request to be held")
+        await eventually(lambda: server.app.held, "a request to be held")
         with database.connect() as writer, writer.transaction():
             writer.execute("UPDATE items SET part = 1 WHERE id IN (1, 2, 3)")
         headers, messages = await stream

@@ -1,5 +1,6 @@
 """The doctor's checks, shown servers that are well and servers that are not."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from cdc.source.checks import CHECKS, is_fit, run_checks
 from cdc.source.facts import Facts, Level, Role
 from cdc.source.holders import Holder
+from cdc.source.limits import SLOT_UNREAD_BYTES
 from cdc.source.lsn import Lsn
 from cdc.source.publication import Member, PublicationState, TableState
+from cdc.source.server_bugs import BUGS, Bug
 from cdc.source.slot import SlotState
 from tests.tree import ROOT
 
@@ -67,11 +70,22 @@ def test_a_server_that_is_well_has_nothing_to_mend() -> None:
     assert [found.check for found in findings if found.level is Level.INFO] == ["slot"]
 
 
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.source.rpartition("/")[2])
+def test_a_known_fault_is_named_with_its_source_from_its_first_release_to_its_last(bug: Bug) -> None:
+    assert re.fullmatch(r"https://postgr\.es/c/[0-9a-f]{9,10}", bug.source)
+    for major, (bad, good) in bug.releases.items():
+        for minor in range(25):
+            told = [found.text for found in run_checks(replace(WELL, version=major * 10_000 + minor))]
+            assert any(bug.source in text for text in told) == (bad <= minor < good)
+
+
 ILL: list[tuple[str, Level, dict[str, Any], str]] = [
     ("version", Level.FAULT, {"version": 130_020}, "too old"),
-    ("version", Level.WARNING, {"version": 150_012}, "skipped"),
+    ("version", Level.WARNING, {"version": 150_012}, "lost when a table is published"),
     ("version", Level.WARNING, {"version": 150_013}, "memory alloc"),
     ("version", Level.WARNING, {"version": 140_005}, "wrong catalog"),
+    ("version", Level.WARNING, {"version": 150_007}, "amid a transaction"),
+    ("version", Level.WARNING, {"version": 170_005}, "half-written"),
     ("version", Level.INFO, {"version": 190_000}, "newer"),
     ("recovery", Level.FAULT, {"in_recovery": True}, "standby"),
     ("wal_level", Level.FAULT, {"settings": setting(wal_level="replica")}, "restart"),
@@ -104,6 +118,7 @@ ILL: list[tuple[str, Level, dict[str, Any], str]] = [
     ),
     ("slot", Level.INFO, {"slot": None}, "no slot"),
     ("slot", Level.FAULT, {"slot": replace(SLOT, wal_status="lost")}, "max_slot_wal_keep_size"),
+    ("slot", Level.WARNING, {"retained_bytes": SLOT_UNREAD_BYTES}, "keeps 256 MB of WAL, and more as long as nobody"),
     ("wal_room", Level.WARNING, {"wal_bytes_per_second": 1e8}, "would be lost"),
     ("wal_room", Level.INFO, {"settings": setting(max_slot_wal_keep_size="-1")}, "unlimited"),
     ("wal_sender_timeout", Level.WARNING, {"settings": setting(wal_sender_timeout="0")}, "is 0"),

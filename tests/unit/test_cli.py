@@ -5,15 +5,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import orjson
 import pyarrow as pa
 import pytest
+import typer
 
-from cdc.cli import main
+from cdc.cli import app, main
+from cdc.output import console
 from storage.disk import LocalDisk
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.progress import Incarnation, ProgressLog, ProgressRecord
@@ -77,12 +79,55 @@ def test_version(shapelog: Shapelog) -> None:
     assert re.fullmatch(r"shapelog \d+\.\d+\.\d+\n", shapelog("--version").out)
 
 
-@pytest.mark.parametrize("command", ["demo", "logs", "read", "verify", "doctor", "watch"])
-def test_help_has_examples(shapelog: Shapelog, command: str) -> None:
-    answer = shapelog(command, "--help")
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command, as it is typed."""
+    below = getattr(command, "commands", {})
+    if words and not below:
+        yield words
+    for name, one in below.items():
+        yield from commands(one, (*words, name))
+
+
+@pytest.mark.parametrize("command", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_help_has_examples(shapelog: Shapelog, command: tuple[str, ...]) -> None:
+    answer = shapelog(*command, "--help")
     assert answer.status == 0
-    assert f"\n    shapelog {command} " in answer.out
-    assert command in shapelog().out
+    assert re.search(rf"^ +(\S+ <?\(?)?shapelog (--config \S+ )?{' '.join(command)}\b", answer.out, re.MULTILINE)
+    assert command[0] in shapelog().out
+
+
+@pytest.mark.parametrize("command", [("shapes",), ("config",)])
+def test_a_command_of_commands_says_which(shapelog: Shapelog, command: tuple[str, ...]) -> None:
+    answer = shapelog(*command)
+    assert answer.status == 0
+    assert "Commands:" in answer.out
+
+
+@pytest.mark.parametrize(("terminal", "no_color", "is_coloured"), [("1", "", True), ("1", "1", False), ("", "", False)])
+def test_colours_only_where_they_are_wanted(
+    shapelog: Shapelog,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    terminal: str,
+    no_color: str,
+    is_coloured: bool,
+) -> None:
+    """In a terminal, unless NO_COLOR is set; a table in a pipe is plain columns."""
+    for name, value in (
+        ("FORCE_COLOR", terminal),
+        ("NO_COLOR", no_color),
+        ("TERM", "xterm-256color" if terminal else ""),
+    ):
+        if value:
+            monkeypatch.setenv(name, value)
+        else:
+            monkeypatch.delenv(name, raising=False)
+    answer = shapelog("logs", folder)
+    assert "handle-1" in answer.out
+    assert ("\x1b" in answer.out) == bool(terminal)
+    console().print("[red]fault[/]")
+    assert ("\x1b[31m" in capsys.readouterr().out) == is_coloured
 
 
 def test_help_waits_for_nothing() -> None:
@@ -215,6 +260,12 @@ MISTAKES = [
     (["demo", "--for", "long"], "--for"),
     (["demo", "--keep", "{}"], "is not empty: name a new folder"),
     (["demo", "--keep", "{}/LOCK"], "LOCK: "),
+    (["completion", "csh"], "'csh'"),
+    (["preflight", "--observe", "0"], "--observe"),
+    (["preflight", "--database", "host=127.0.0.1 port=1"], "[unreachable] "),
+    (["serve", "--config", "x"], "--config stands before the command"),
+    (["--config", "{}/nowhere", "status"], "[setting_invalid] "),
+    (["--config", "{}/nowhere", "doctor"], "/nowhere cannot be read: No such file"),
     (["doctor", "--database", "no such thing"], "[refused] what says where Postgres is makes no sense"),
     (["watch", "--database", "host=127.0.0.1 port=1"], "[unreachable] "),
     (["watch", "--count", "0"], "--count"),

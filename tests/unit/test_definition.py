@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -42,6 +43,15 @@ def test_an_identity_is_the_same_in_another_process() -> None:
         [sys.executable, "-c", program], input=orjson.dumps(definition.to_json()), check=True, capture_output=True
     )
     assert found.stdout.decode().strip() == definition.identity
+
+
+def test_what_types_are_made_of_is_kept_beside_what_the_shape_is() -> None:
+    """Older definitions do not tell it, and are the same shapes."""
+    old = defined(KEYED)
+    new = replace(old, specs={"v": {"kind": "range", "of": [23, -1]}})
+    assert (new.identity, new, hash(new)) == (old.identity, old, hash(old))
+    assert Definition.from_json(new.to_json()).specs == new.specs
+    assert "types" not in old.to_json()
 
 
 def test_the_view_has_the_tables_order_and_the_keys_own() -> None:

@@ -77,7 +77,11 @@ def test_whatever_the_session_refuses_has_a_way_out(confirmed: int, durable: int
 
 
 def test_some_shapes_or_all() -> None:
-    assert plan(SOUND, Wish(("a",))).ends == ("a",)
+    some = replace(SOUND, living={"h-1": "a", "h-2": None})
+    assert plan(some, Wish(("a", "h-2"))).ends == ("a", "h-2")
+    with pytest.raises(NothingToRecover, match="name or handle nobody") as refused:
+        plan(some, Wish(("a", "nobody")))
+    assert refused.value.advice == "Those with a name are: a."
     assert plan(SOUND, Wish()) == Plan((), None, drops_slot=False, forgets_stream=False)
     assert plan(SOUND, Wish(new_stream=True)) == ALL_ANEW
     with pytest.raises(NothingToRecover, match="some shapes"):

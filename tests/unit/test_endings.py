@@ -6,7 +6,8 @@ The real parts on a disk in memory: store, catalog, collector, endings; the stre
 import asyncio
 import contextlib
 import errno
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import pytest
@@ -17,11 +18,11 @@ from shapes.endings import TRUNCATED, Endings
 from shapes.members import Member
 from shapes.registry import Registry
 from storage.catalog import Catalog
-from storage.catalog_records import Life, Snapshot
+from storage.catalog_records import Ended, Life, Snapshot
 from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
-from storage.log_facts import LogFacts
+from storage.log_facts import LogFacts, list_logs
 from storage.memory_disk import Crashed, MemoryDisk, luckiest, strictest
-from storage.offset import SNAPSHOT_END
+from storage.offset import OP_INFINITE, SNAPSHOT_END, LogOffset
 from storage.store import Store
 from storage.store_reader import StoreReader
 from tests.unit.builders import Clock, to_journal
@@ -192,9 +193,69 @@ async def test_an_end_is_on_disk_before_the_tracker_lets_go() -> None:
     raise AssertionError("an end never ends")
 
 
+async def test_thousands_end_with_one_sync_and_their_files_go_in_the_background(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another stream ends all shapes, and its first event waits for that."""
+    monkeypatch.setattr("shapes.endings.LOGS_SWEPT_AT_ONCE", 30)
+    life, stream = begun([PUT])
+    named = life.make_shape("kept")
+    for _ in range(70):
+        life.make_shape()
+    awaited: list[str] = []
+    life.endings.succeed = lambda entry: awaited.append(entry.handle)
+    await life.receive()
+    syncs = life.disk.syncs
+    await life.endings.everything("by the test", "it was enough")
+    assert life.disk.syncs - syncs <= 2
+    assert life.registry.living() == []
+    assert life.collector.tracker.g.lsn == stream.lsn
+    assert awaited == [named.handle]
+    assert Registry(Catalog(life.disk.crash_image(strictest)), lambda: 0, 0.0).living() == []
+    left = [len(list_logs(life.disk))]
+    for _ in range(4):
+        await life.endings.sweep()
+        left.append(len(list_logs(life.disk)))
+    assert left == [72, 42, 12, 1, 1], "that of the name stays for its successor"
+
+
+async def test_an_end_says_where_the_stream_was_and_at_a_start_what_was_confirmed() -> None:
+    life, _ = begun([PUT])
+    await life.receive()
+    handle = str(life.member.handle)
+    await life.endings.end(life.member, "by the test", "it was enough")
+    ended = life.registry.find(handle)
+    assert ended is not None
+    assert ended.shape.ended_at == life.collector.upto
+    young = Life1(MemoryDisk(), PlainStream(), 5_000)
+    young.collector.upto = SNAPSHOT_END  # nothing has come yet
+    assert young.endings.place == LogOffset(4_999, OP_INFINITE)
+
+
+async def test_who_is_cancelled_in_an_end_leaves_no_shape_that_is_fed_and_has_ended() -> None:
+    life, _ = begun([PUT])
+    may_sync, ended = threading.Event(), life.registry.all_ended
+
+    def slow(ends: Iterable[Ended]) -> None:
+        may_sync.wait(20)
+        ended(ends)
+
+    life.registry.all_ended = slow  # type: ignore[method-assign]  # a disk that takes its time
+    ending = asyncio.create_task(life.endings.end(life.member, "by the test", "it was enough"))
+    await asyncio.wait([ending], timeout=0.01)
+    ending.cancel()
+    await asyncio.wait([ending], timeout=0.01)
+    assert not ending.done(), "the record is on its way, and whoever goes on now would not know how it ended"
+    may_sync.set()
+    with contextlib.suppress(asyncio.CancelledError):
+        await ending
+    assert life.registry.living() == []
+    assert len(life.collector.members) == 0
+
+
 async def test_a_full_disk_delays_an_end_and_a_base_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A9: both are tried again until there is room."""
-    monkeypatch.setattr("shapes.endings.FAULT_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("shapes.threads.FAULT_RETRY_SECONDS", 0.001)
     life, stream = begun([PUT, TRUNCATE])
     await life.receive()
     rules = [Rule(operation, Fault(errno.ENOSPC), first=1, calls=3) for operation in ("create", "append")]

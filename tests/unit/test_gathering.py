@@ -14,7 +14,7 @@ from cdc.source.pgoutput import Decoder
 from cdc.source.relations import Relations
 from cdc.source.walsender import CopyBatch
 from shapes.gathering import Gathering
-from shapes.limits import GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
+from shapes.limits import GATHER_CHANGES_MIN, GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
 from tests.pgoutput_bytes import begin, commit, data_frame, insert, relation
 
 MANY = 100 * GATHER_SHAPES_MIN
@@ -59,6 +59,19 @@ class Stream:
         self.more.set()
 
 
+def of_two_tables(sizes: Sequence[int]) -> list[Delivery]:
+    """A fragment of one transaction for each size, with rows of one table and then of another."""
+    decoder = Decoder(Relations(), fragment_changes_max=10**9, fragment_bytes_max=10**9)
+    described = [relation(oid, f"table{oid}", [("id", 23, True)]) for oid in (7, 8)]
+    decoder.feed(CopyBatch.join([data_frame(message) for message in described]))
+    found: list[Delivery] = []
+    for number, size in enumerate(sizes, 1):
+        changes = [insert(7 + (row >= size // 2), [str(row)]) for row in range(size)]
+        messages = [begin(100 * number, 0, number), *changes, commit(100 * number, 100 * number + 48, 0)]
+        found += [Arrived(1, event) for event in decoder.feed(CopyBatch.join(list(map(data_frame, messages))))]
+    return found
+
+
 def counts(delivery: Delivery) -> Any:
     assert isinstance(delivery, Arrived)
     assert isinstance(delivery.event, Fragment)
@@ -70,6 +83,27 @@ async def test_a_backlog_is_taken_together() -> None:
     gathering = Gathering(Stream([*backlog(sizes), IDLE]).next)
     assert counts(await gathering.next(MANY)) == sizes
     assert await gathering.next(MANY) is IDLE
+
+
+async def test_a_backlog_of_several_tables_is_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever follows them: each table costs for each fragment, whatever rows of it are in there."""
+    monkeypatch.setattr("shapes.gathering.GATHER_SECONDS_MIN", 10.0)  # a busy machine may stop us for 10 ms
+    sizes = [GATHER_CHANGES_MIN, 20]
+    gathering = Gathering(Stream([*of_two_tables(sizes), IDLE]).next)
+    assert counts(await gathering.next(2)) == sizes
+    assert await gathering.next(2) is IDLE
+
+
+async def test_a_few_changes_of_several_tables_wait_for_nothing() -> None:
+    deliveries = of_two_tables([GATHER_CHANGES_MIN - 1, 20])
+    gathering = Gathering(Stream(deliveries).next)
+    assert await gathering.next(2) is deliveries[0]
+
+
+async def test_one_table_waits_for_nothing() -> None:
+    deliveries = backlog([GATHER_CHANGES_MIN, 20])
+    gathering = Gathering(Stream(deliveries).next)
+    assert await gathering.next(1) is deliveries[0]
 
 
 async def test_few_shapes_wait_for_nothing() -> None:

@@ -42,6 +42,7 @@ def test_tags() -> None:
     assert etag_of(Facts("h", None, AT), 5) == "h:now:7_2"
     assert etag_of(Facts("h", AT, AT, live=True, has_data=False), 5) == "h:7_2:7_2:5"
     assert matches('"a", "h:now:7_2"', "h:now:7_2")
+    assert matches('W/"h:now:7_2"', "h:now:7_2")
     assert not matches('"h:now:7_2x"', "h:now:7_2")
     assert not matches(None, "h:now:7_2")
 

@@ -5,12 +5,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from storage.errors import BufferFull, InvalidRows, StorageError, WentBackwards
 from storage.incoming import FragmentShares, source_of
 from storage.metrics import Metric
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.rows import row_schema
+from storage.share import Share
 from storage.store import StoreOptions
 from tests.unit.builders import BOTH_FILES, COLUMNS, Rig, offsets, rows, to_journal, transaction
 
@@ -104,6 +107,29 @@ def shares(*each: tuple[int, list[int], int, LogOffset | None]) -> FragmentShare
     )
 
 
+FIRST_END, SECOND_END = LogOffset(1, 5), LogOffset(2, 3)
+TABLE = rows([*transaction(1, 4), *transaction(2, 4)])
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 7)).map(sorted), st.integers(0, 8)), max_size=6))
+def test_a_cut_is_what_slices_of_the_rows_are(wanted: list[tuple[list[int], int]]) -> None:
+    """Whatever each log takes, and however much of it is committed: also nothing."""
+    each = [(selected, min(committed, len(selected))) for selected, committed in wanted]
+    parts = shares(*((log, selected, committed, SECOND_END) for log, (selected, committed) in enumerate(each)))
+    source = source_of(TABLE)
+    found = list(parts.cut(source, 7.0))
+    assert [log for log, _, _, _ in found] == list(range(len(each)))
+    for (_, whole, aligned, still_open), (selected, committed) in zip(found, each, strict=True):
+        assert aligned == SECOND_END
+        for share, numbers in ((whole, selected[:committed]), (still_open, selected[committed:])):
+            assert (share is None) == (not numbers)
+            if share is not None:
+                plain = Share(source, np.array(numbers), at=7.0)
+                told = [(one.count, one.first, one.last, one.wire, one.size, one.at) for one in (share, plain)]
+                assert told[0] == told[1]
+                assert share.batch().equals(plain.batch())
+
+
 def rig_of_logs(count: int, **buffer: int) -> Rig:
     rig = Rig(options=to_journal(**buffer))
     for log in range(2, count + 1):
@@ -112,7 +138,6 @@ def rig_of_logs(count: int, **buffer: int) -> Rig:
 
 
 FRAGMENT = rows([*transaction(1, 3), *transaction(2, 2), *transaction(3, 2)])
-FIRST_END, SECOND_END = LogOffset(1, 5), LogOffset(2, 3)
 PARTS = shares((1, [0, 3, 5], 2, SECOND_END), (2, [1, 2], 2, FIRST_END), (3, [6], 0, None))
 
 

@@ -82,7 +82,7 @@ def test_the_rest_of_an_and_is_asked(sql: str, looked_up: str, rest: str) -> Non
         "a < 1",
         "a <> 1",
         "NOT a = 1",
-        "a = 1 OR b < 5",
+        "a = 1 OR s IS NULL",
         "s IS NULL AND (a = 1 OR b < 5)",
         "a = b",
         "a + 1 = 2",
@@ -120,6 +120,14 @@ def test_sides_of_an_or_are_branches_of_their_own() -> None:
         Branch({A: keys("1", "3")}),
         Branch({B: keys("2")}, rest=clause("n < 5")),
         contains(TAGS, "x"),
+    )
+
+
+def test_an_or_is_looked_up_in_part_if_the_rest_is_a_span() -> None:
+    assert branches("a = 1 OR b < 5") == (Branch({A: keys("1")}), Branch({}, rest=clause("b < 5")))
+    assert branches("n < 5 OR v LIKE 'x%'") == (
+        Branch({}, rest=clause("n < 5")),
+        Branch({}, rest=clause("v LIKE 'x%'")),
     )
 
 

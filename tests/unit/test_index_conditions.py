@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shapes.index_conditions import Condition, Conditions, Questions, SomeRows
+from shapes.index_conditions import Condition, Conditions
+from shapes.index_questions import Questions, SomeRows
 from shapes.limits import WHERE_SCALAR_ROWS_MAX
 from shapes.where.evaluate import Outcome, Rows
 from shapes.where.types import INT4
@@ -22,7 +23,7 @@ def condition(sql: str, conditions: Conditions | None = None) -> Condition:
 def test_any_rows_in_any_order(sql: str, rows: list[Row], data: st.DataObject) -> None:
     numbers = data.draw(st.permutations(range(len(rows))))[: data.draw(st.integers(0, len(rows)))]
     questions = Questions(Rows(struct_of(rows)))
-    verdict = questions.ask(condition(sql), np.array(numbers, np.int64))
+    verdict = questions.ask(condition(sql).sides, np.array(numbers, np.int64))
     answers = [evaluate(clause(sql), rows[number]) for number in numbers]
     assert verdict.is_true.tolist() == [answer is True for answer in answers]
     if verdict.is_failed is not None:
@@ -34,7 +35,7 @@ def test_a_failure_is_told_for_the_row_that_has_it(copies: int) -> None:
     rows = [row(a="1", b="0"), row(a="2", b="0"), row(a="1", b="1"), row(b="0")] * copies
     questions = Questions(Rows(struct_of(rows)))
     for numbers in (np.arange(len(rows)), np.arange(len(rows))[::-1], np.arange(len(rows) - 1)):
-        verdict = questions.ask(condition("a = 1 AND 1 / b > 0"), numbers)
+        verdict = questions.ask(condition("a = 1 AND 1 / b > 0").sides, numbers)
         assert verdict.is_failed is not None
         assert verdict.is_failed.tolist() == (numbers % 4 == 0).tolist()
         assert verdict.is_true.tolist() == (numbers % 4 == 2).tolist()
@@ -70,7 +71,7 @@ def test_a_shared_side_is_asked_once_a_batch() -> None:
     rows = [row(a="0", b="0", s="x")] * (WHERE_SCALAR_ROWS_MAX + 1)
     questions = Questions(Rows(struct_of(rows)))
     for one in both:
-        assert questions.ask(one, np.arange(len(rows))).is_true.all()
+        assert questions.ask(one.sides, np.arange(len(rows))).is_true.all()
     assert count == 1
 
 

@@ -56,7 +56,7 @@ def check(encoded: EncodedJournal, parts: list[JournalPart]) -> None:
     wire_end = {part.log: part.wire_start for part in parts}
     for row, (part, share) in enumerate(wanted):
         entry = directory.entry(row)
-        assert entry == encoded.directory.entry(row)
+        assert entry == encoded.directory.entry(row) == encoded.directory.compact().entry(row)
         if share is None:
             assert (entry.rows, entry.aligned, entry.wire_end) == (0, part.aligned, part.wire_start)
             assert entry.previous == entry.first == entry.last == part.previous

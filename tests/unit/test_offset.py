@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import InvalidOffset
-from storage.offset import BEFORE_ALL, OFFSET_SIZE, OP_INFINITE, OP_MAX, SNAPSHOT_END, TX_MAX, LogOffset
+from storage.offset import BEFORE_ALL, OFFSET_SIZE, OP_INFINITE, OP_MAX, SNAPSHOT_END, TX_MAX, LogOffset, offsets_of
 
 numbers = st.integers(0, 5) | st.integers(0, 2**63 - 1) | st.sampled_from([TX_MAX - 1, TX_MAX])
 pairs = st.builds(LogOffset, numbers, numbers | st.just(OP_INFINITE))
@@ -22,6 +22,13 @@ def test_bytes_round_trip(offset: LogOffset, position: int) -> None:
     data = offset.to_bytes()
     assert len(data) == OFFSET_SIZE
     assert LogOffset.from_bytes(memoryview(bytes(position) + data), position) == offset
+
+
+@given(st.lists(offsets))
+def test_many_at_once_are_as_one_by_one(wanted: list[LogOffset]) -> None:
+    made = offsets_of([offset.tx for offset in wanted], [offset.op for offset in wanted])
+    assert made == wanted
+    assert all(type(offset) is LogOffset for offset in made)
 
 
 @given(offsets, offsets)

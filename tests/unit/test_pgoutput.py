@@ -167,6 +167,25 @@ def test_an_empty_transaction_counts() -> None:
     assert fragment.transactions.commit_time.tolist() == [946_684_800_000_000, 946_684_800_000_005]
 
 
+def test_small_transactions_share_a_fragment_and_a_huge_one_is_cut_by_bytes() -> None:
+    small = [
+        part
+        for lsn in range(9, 900, 9)
+        for part in (begin(lsn, 0, lsn), insert(5, ["1", "a"]), commit(lsn, lsn + 1, 0))
+    ]
+    fragments = [event for event in feed(DESCRIBED, *small) if isinstance(event, Fragment)]
+    assert [(one.ended_count, one.changes_count) for one in fragments] == [(99, 99)]
+    sizes = [900, 900, 900, 5000, 900, 900, 900, 900, 10]
+    rows = [insert(5, ["1", "x" * size]) for size in sizes]
+    frames = [data_frame(one) for one in (DESCRIBED, begin(9, 0, 1), *rows, commit(9, 10, 0))]
+    found = [event for event in decode([frames], bytes_max=3000) if isinstance(event, Fragment)]
+    cut = [[len(row["new"]["body"]) for table in one.changes for row in table.rows.to_pylist()] for one in found]
+    assert [size for part in cut for size in part] == sizes
+    assert [part for part in cut if sum(part) > 3000] == [[5000]], "above the bound only what cannot be divided"
+    assert len(found) < len(sizes)
+    assert [one.ends_open for one in found] == [True] * (len(found) - 1) + [False]
+
+
 def test_sixteen_hundred_columns_are_not_too_many() -> None:
     names = [(f"c{number}", 23, False) for number in range(1600)]
     values: Values = [str(number) if number % 3 else None for number in range(1600)]

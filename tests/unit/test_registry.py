@@ -293,6 +293,23 @@ def number(handle: str) -> int:
     return int(handle.partition("-")[2])
 
 
+def test_a_handle_knows_why_its_log_got_new_bases_since() -> None:
+    disk = MemoryDisk()
+    registry = made(disk)
+    handles = [registry.born(DEFINITIONS[0], SNAPSHOT, 0.0).handle]
+    registry.ready(handles[0], 0)
+    for base, why in enumerate(["fold", "truncate", "fold"], start=1):
+        handles.append(registry.rebased(handles[-1], base, AT, why).handle)
+    for one in (registry, made(disk)):
+        assert [sorted(one.reasons_since(handle)) for handle in handles] == [
+            ["fold", "truncate"],
+            ["fold", "truncate"],
+            ["fold"],
+            [],
+        ]
+        assert one.reasons_since("unknown") == frozenset()
+
+
 def test_an_equal_shape_stands_in_for_one_without_a_successor() -> None:
     registry = made()
     first, other = (registry.born(definition, SNAPSHOT, 0.0) for definition in DEFINITIONS[:2])

@@ -435,6 +435,37 @@ def test_what_does_not_fit_into_memory_is_not_folded() -> None:
     assert folded(table, RetentionPolicy(bytes_max=sum(sizes[3:]), fold_bytes_max=sum(sizes[:3]))) is not None
 
 
+def test_a_long_prefix_is_folded_step_by_step() -> None:
+    """Each base goes on from the one before, whose segments are still there, and are not read again."""
+    table = table_of(9)
+    sizes = [segment.size for segment in table.rig.store.log(1).files.segments]
+    policy = RetentionPolicy(bytes_max=0, fold_bytes_max=4 * max(sizes), step_bytes=2 * max(sizes))
+    bases = []
+    while (base := folded(table, policy)) is not None:
+        bases.append(base)
+        check(table)
+    assert len(bases) > 2
+    assert [base.floor for base in bases] == sorted({base.floor for base in bases})
+    assert bases[-1].last == table.rig.store.log(1).files.segments[-2].last
+    retired(table)
+    assert [base.number for base in table.rig.store.log(1).files.bases] == [bases[-1].number]
+    check(table)
+
+
+def test_a_fold_that_nobody_wants_any_more_leaves_nothing() -> None:
+    table = Table()
+    for key in range(41):
+        table.write([Draw(key, dies=False, sent=0, value=1)], flush=key % 5 == 0)
+    for answers in ([False], [True, False], [True, True, False]):
+        left = iter(answers)
+        assert fold_prefix(table.rig.store, 1, ALL_BUT_ONE, now=NOW, is_wanted=left.__next__) is None
+        assert next(left, None) is None, "it was asked before reading, and before each chunk"
+        assert table.rig.store.log(1).files.bases == []
+        assert not [name for name in table.rig.disk.names("logs/1") if "base" in name]
+    assert folded(table) is not None
+    check(table)
+
+
 def test_damage_is_not_folded_away() -> None:
     table = table_of(9)
     path = f"logs/1/{table.segments()[3]}"

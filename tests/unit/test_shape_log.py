@@ -108,6 +108,16 @@ def test_rows_are_visible_when_their_transaction_ends() -> None:
     assert (log.visible, log.has_open_rows, log.upper) == (LogOffset(1, 5), False, LogOffset(1, 5))
 
 
+def test_of_a_whole_transaction_nothing_is_taken_again_whatever_its_number() -> None:
+    """It comes again with other numbers: more of its changes are sent now, since a table of theirs was published."""
+    log = new_log()
+    put(log, (1, 0), (1, 2))
+    log.commit(LogOffset(1, 3))
+    assert log.place(SNAPSHOT_END, LogOffset(1, 2), LogOffset(1, 6), BEFORE_ALL) is Placement.BELOW
+    assert log.commit(LogOffset(1, 7)), "who waits for its end waits for the one that it has now"
+    assert log.place(LogOffset(1, 7), LogOffset(2, 0), LogOffset(2, 2), BEFORE_ALL) is Placement.AT
+
+
 def test_a_known_commit_changes_nothing() -> None:
     log = new_log()
     put(log, (1, 0))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.source.lsn import Lsn
-from cdc.status.slot_cost import SlotLook, WalRate, seconds_left
+from cdc.status.slot_cost import Budget, SlotLook, WalRate, budget_of, seconds_left
 from tests.unit.test_checks import SLOT
 
 LOOKS = st.lists(st.tuples(st.floats(0.1, 100), st.integers(0, 10**9)), min_size=1, max_size=30)
@@ -51,3 +51,28 @@ def test_bytes_of_a_look() -> None:
     slot = replace(SLOT, restart_lsn=Lsn(100), confirmed_flush_lsn=Lsn(300))
     assert (SlotLook(0, Lsn(1000), slot).retained_bytes, SlotLook(0, Lsn(1000), slot).unconfirmed_bytes) == (900, 700)
     assert SlotLook(0, Lsn(50), slot).retained_bytes == 0
+
+
+SIZES = st.integers(0, 10**6)
+
+
+@given(SIZES, st.none() | st.integers(-(10**6), 10**6), st.none() | st.integers(1, 10**6))
+def test_the_budget_is_the_tighter_one(kept: int, safe: int | None, own: int | None) -> None:
+    slot = replace(SLOT, restart_lsn=Lsn(5), safe_wal_bytes=safe)
+    budget = budget_of(SlotLook(0, Lsn(5 + kept), slot), own)
+    bounds = [bound for bound in (own, None if safe is None else max(kept + safe, 0)) if bound is not None]
+    if not bounds:
+        assert budget is None
+        return
+    assert budget is not None
+    assert (budget.bytes, budget.retained_bytes) == (min(bounds), kept)
+    assert budget.is_own == (own == min(bounds))
+    assert budget.share == (kept / min(bounds) if min(bounds) else 1)
+    assert safe is None or safe > 0 or own is not None or budget.share >= min(1, kept)
+
+
+def test_a_slot_that_is_gone_has_no_budget() -> None:
+    assert budget_of(None, 10) is None
+    assert budget_of(SlotLook(0, Lsn(5), None), 10) is None
+    assert budget_of(SlotLook(0, Lsn(5), replace(SLOT, wal_status="lost")), 10) is None
+    assert Budget(0, 5, is_own=False).share == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from cdc.source.lsn import format_lsn
-from cdc.status.words import cost_words, hold_words, size_words, span_words
+from cdc.status.words import cost_words, hold_words, server_fault_words, size_words, span_words
 from flush_tracker.explanation import Explanation, Hold, Holder, PendingTransaction
 from flush_tracker.stream import Position
 from storage.offset import LogOffset
@@ -19,6 +19,13 @@ def words(hold: Hold, holder: Holder | None = None, *, open_tx: int | None = Non
 def test_nothing() -> None:
     assert "nothing holds G" in words(Hold.NOTHING)
     assert format_lsn(1000) in words(Hold.NOTHING)
+
+
+def test_who_did_not_say_where_postgres_is_learns_how() -> None:
+    assert server_fault_words("postgresql://somewhere", "it is away") == "it is away"
+    told = server_fault_words("", "no socket")
+    assert told.startswith("no socket")
+    assert all(name in told for name in ("--database-url", "SHAPELOG_DATABASE_URL", "DATABASE_URL"))
 
 
 def test_an_open_transaction() -> None:
@@ -54,9 +61,14 @@ def test_spans(seconds: float, said: str) -> None:
 
 
 def test_what_a_slot_costs() -> None:
-    assert cost_words({"exists": False}) == "there is no such slot"
-    assert cost_words(SLOT | {"loss": "gone"}) == "lost: gone"
+    assert cost_words({"exists": False}).startswith("there is no such slot")
+    assert cost_words(SLOT | {"loss": "gone"}).startswith("lost: gone; `shapelog recover`")
     assert "no limit" in cost_words(SLOT)
     bounded = SLOT | {"safe_wal_bytes": 1 << 30}
     assert cost_words(bounded) == "keeps 1.0 MB of WAL; lost after 1.0 GB more"
     assert "in 2.0 hours at 1.0 MB/s" in cost_words(bounded | {"seconds_left": 7200, "wal_bytes_per_second": 1 << 20})
+
+
+def test_how_fast_a_disk_without_a_limit_fills() -> None:
+    said = cost_words(SLOT | {"wal_bytes_per_second": float(1 << 20)})
+    assert said.endswith("so it can fill its disk: WAL grows by 3.5 GB an hour")

@@ -1,0 +1,138 @@
+"""Logs above their bound: what is old of them is folded into a new base, and then goes.
+
+    folded -> recorded, with a new handle (A12) -> what lies below the new base is removed
+
+Whoever follows the old handle reads on, if he has what is in the base already; else he is sent to the new one.
+
+Invariants:
+    nothing is removed before the base that has it is recorded: a crash between two steps is made good by the next round
+    a log is not folded past what the stream has passed since the start: a TRUNCATE that comes again has its own base
+    rows that a lease holds are neither folded nor removed
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from shapes.definition import LogMode
+from shapes.household import Household
+from shapes.limits import FOLD_AGE_LOOKS, FOLD_LOOK_SECONDS, FOLD_RETRY_SHARE, LOG_BYTES
+from shapes.members import Member
+from shapes.threads import in_thread
+from storage.catalog_records import Life
+from storage.errors import CannotFold, SharedDiskFault, StorageError, UnknownLog
+from storage.log_counts import log_bytes, segment_count
+from storage.retention import RetentionPolicy, fold_prefix, retire
+
+logger = logging.getLogger(__name__)
+
+FOLDED: Final = "fold"
+"""Why a log has a new base; its old handle goes on above it."""
+
+
+class Folding:
+    """Runs beside the stream, one log at a time."""
+
+    def __init__(
+        self, house: Household, *, log_bytes_kept: int = LOG_BYTES, log_age_seconds: float | None = None
+    ) -> None:
+        self._house = house
+        self._bytes = log_bytes_kept
+        self._age_seconds = log_age_seconds
+        self._tried: dict[int, int] = {}
+        """How large a log was that could not be made smaller: it is tried again when it has grown."""
+        self._looked_at: dict[int, float] = {}
+        """When it was asked last whether some of a log is too old."""
+        self._is_stopping = False
+
+    async def run(self) -> None:
+        """Go round for ever."""
+        while True:
+            await asyncio.sleep(FOLD_LOOK_SECONDS)
+            if self._house.is_streaming:
+                await self.go_round()
+
+    async def go_round(self) -> None:
+        """Once."""
+        members = [member for member in self._house.collector.members if member.log is not None]
+        living = {member.log for member in members}
+        self._tried = {log: size for log, size in self._tried.items() if log in living}
+        self._looked_at = {log: at for log, at in self._looked_at.items() if log in living}
+        for member in members:
+            if self._is_due(member):
+                await self._fold(member)
+
+    def _is_due(self, member: Member) -> bool:
+        """Whether the log is above its bounds, as far as that can be said without a look at the disk."""
+        store, log = self._house.store, member.log
+        assert log is not None, "it is born"
+        size = log_bytes(store, log)
+        if size > self._bytes:
+            return size >= self._tried.get(log, 0)
+        if self._age_seconds is None or segment_count(store, log) < 2:
+            return False
+        now = self._house.clocks.monotonic()
+        if now - self._looked_at.get(log, -self._age_seconds) < self._age_seconds / FOLD_AGE_LOOKS:
+            return False
+        self._looked_at[log] = now
+        return True
+
+    def _may_be_folded(self, member: Member) -> bool:
+        house, definition = self._house, member.definition
+        entry = None if member.handle is None else house.registry.find(member.handle)
+        if entry is None or entry.shape.life is not Life.READY or member.log is None:
+            return False
+        if definition.log is not LogMode.FULL or not definition.view.has_key:
+            return False  # its base has no rows; or rows that are equal in all columns, of which a fold would keep one
+        return member.truncated_at is None and house.store.marks(member.log)[1] <= house.collector.upto
+
+    async def _fold(self, member: Member) -> None:
+        """Make the log smaller, or remember that it could not be."""
+        log = member.log
+        assert log is not None, "it is born"
+        try:
+            if not self._may_be_folded(member):
+                return
+            await self._shorten(member, log)
+        except UnknownLog:
+            return  # it ended meanwhile
+        except SharedDiskFault as fault:
+            logger.warning("the log of shape %s is not folded: %s", member.handle, fault)
+            return  # with room on the disk, the next round goes on
+        except StorageError as fault:
+            logger.warning("shape %s has a long log that cannot be folded: %s", member.handle, fault)
+        size = log_bytes(self._house.store, log)
+        if size > self._bytes:
+            self._tried[log] = size + int(self._bytes * FOLD_RETRY_SHARE)
+        else:
+            self._tried.pop(log, None)
+
+    async def _shorten(self, member: Member, log: int) -> None:
+        """Fold what is too much, record it, remove it."""
+        store, wall = self._house.store, self._house.clocks.wall
+        policy = RetentionPolicy(self._bytes // 2, self._age_seconds)
+        cannot: CannotFold | None = None
+        try:
+            while await self._wait(partial(fold_prefix, store, log, policy, now=wall(), is_wanted=self._is_wanted)):
+                pass
+        except CannotFold as fault:
+            cannot = fault  # what was folded before it counts, and what was before a crash
+        await self._house.endings.stand_on_newest(member, FOLDED)
+        await self._wait(partial(retire, store, log, now=wall()))
+        if cannot is not None:
+            raise cannot
+
+    def _is_wanted(self) -> bool:
+        return not self._is_stopping
+
+    async def _wait(self, work: Callable[[], object]) -> object:
+        """On a thread; whoever is cancelled tells the work to end, and waits for that."""
+        running = asyncio.ensure_future(in_thread(work))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self._is_stopping = True
+            await asyncio.wait([running])
+            raise
