@@ -142,9 +142,9 @@ class ServerDeeds:
             self._change(transaction, relation if number % 3 == 0 else None)
         await self._commit(transaction)
         stalls, self.around.stalls = self.around.stalls, 1.0  # it comes by halves, and again, and otherwise
-        await asyncio.sleep(random.choice((0.02, 0.1, 0.5, 2.0)))
+        await asyncio.sleep(random.choice((0.05, 1.0, 4.0)))
         self.around.stalls = stalls
-        if random.random() < 0.5:
+        if random.random() < 0.3:
             self.around.memory.cut_power()
         else:
             self.around.break_connection()

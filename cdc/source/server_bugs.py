@@ -1,6 +1,7 @@
 """Minor releases of Postgres with known faults of logical decoding, each with the commit that mends it. Pure data.
 
-Only what can be looked up: the commit names its authors and the discussion, and the release notes name the commit.
+Only what can be looked up: the commit names its authors, the discussion and what it mends. Where the release notes of a
+minor release do not name it, the first good release is the first one made after the commit.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ class Bug:
 
     text: str
     source: str
-    """The commit that mends it, in Postgres's own repository; its release notes name it."""
+    """The commit that mends it, in Postgres's own repository."""
     releases: Mapping[int, tuple[int, int]]
     """For each major version, the first minor release that has it and the first that has it not."""
 

@@ -61,9 +61,12 @@ def run(arguments: list[str]) -> list[Row]:
     """The benchmark."""
     parser = options_parser("lake", __doc__ or "")
     parser.add_argument("--tables", type=int, default=4, help="over which the rows are spread (4)")
+    parser.add_argument(
+        "--batches", type=int, default=MICRO_BATCHES, help=f"micro-batches at the end ({MICRO_BATCHES})"
+    )
     options = parser.parse_args(arguments)
     rows = scaled(ROWS, options.scale, options.tables)
-    batches = scaled(MICRO_BATCHES, min(1.0, options.scale), 1)
+    batches = scaled(options.batches, min(1.0, options.scale), 1)
     session = open_session("local[2]", {"spark.ui.enabled": "false"})
     found, warming = Measured(), Measured()
     try:
