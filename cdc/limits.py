@@ -57,6 +57,12 @@ EVENTS_SHOWN_MAX: Final = 500
 LAKE_VERSIONS_SHOWN_MAX: Final = 50
 """Versions of the lake in one answer, the newest ones; `shapelog lake versions` has all."""
 
+CHANGE_LOOK_SECONDS: Final = 5.0
+"""Between two looks at how many rows each log got: thousands of logs are counted in a millisecond or two."""
+
+CHANGE_RATE_SECONDS: Final = 30.0
+"""A shape's rate of changes is that of the last half minute: long enough not to jump, short enough to be of now."""
+
 SAMPLE_SECONDS: Final = 2.0
 """Between two points of the console's curves: as often as it asks."""
 

@@ -65,6 +65,8 @@ class ServeSettings:
     insurance: Terms = Terms()
     allowed_hosts: str | None = None
     """Names beside our own, with commas."""
+    lake: Path | None = None
+    """For the console to show."""
 
 
 def run(settings: ServeSettings) -> None:
@@ -101,7 +103,7 @@ async def _serve(settings: ServeSettings) -> None:
             insurer = Insurer(app, watch, settings.insurance)
             sampler = Sampler(app, watch)
             shapes = ShapeApp(ShapeService(app.house, app.nursery), settings.http, tokens)
-            console = ConsoleApi(settings.app, recorder, sampler)
+            console = ConsoleApi(settings.app, recorder, sampler, settings.lake)
             names = allowed_names(settings.host, settings.allowed_hosts, settings.secret)
             answering = application(app, watch, settings.secret, console, shapes, insurer, names)
             async with watch.running(), insurer.running(), sampler.running(), serving(answering, listener):

@@ -181,7 +181,7 @@ class Collector:
             self._joining.pop(number, None)
             self._truncates.pop(number, None)
             self.opened = self.opened[self.opened != number]
-            if not self.members.of_table(member.table):
+            if not self.members.has_table(member.table):
                 self.partitions.forget(member.table)
         return member
 

@@ -43,6 +43,10 @@ class Idleness:
                 del self._readers[log]
         self.touch(log, now)
 
+    def readers_of(self, log: int) -> int:
+        """Who holds it now."""
+        return self._readers.get(log, 0)
+
     def idle(self, now: float, seconds: float) -> list[int]:
         """Those without a reader that nobody asked for in so long, oldest use first."""
         return [log for used, log in sorted(self._unread()) if now - used >= seconds]

@@ -156,6 +156,10 @@ class Members:
     def of_table(self, table: int) -> list[Member]:
         return [self._by_number[number] for number in self._by_table.get(table, ())]
 
+    def has_table(self, table: int) -> bool:
+        """Whether somebody follows it."""
+        return table in self._by_table
+
     def tables(self) -> list[int]:
         return list(self._by_table)
 

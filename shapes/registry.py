@@ -245,6 +245,10 @@ class Registry:
         """One reader let go of the handle."""
         self._idleness.leave(self._log_of(handle), now)
 
+    def readers_of(self, handle: str) -> int:
+        """Readers that hold the log of the handle now."""
+        return self._idleness.readers_of(self._log_of(handle))
+
     def expired(self, now: float, idle_seconds: float) -> list[str]:
         """Handles of shapes without a name that nobody asked for in so long, oldest use first."""
         return self._handles(self._idleness.idle(now, idle_seconds))

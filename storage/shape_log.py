@@ -108,6 +108,7 @@ class ShapeLog:
         "pending_size",
         "stored",
         "stored_wire_end",
+        "taken_rows",
         "visible",
         "window",
         "window_size",
@@ -124,6 +125,8 @@ class ShapeLog:
         self.pending_size = 0
         self.pending_rows = 0
         self.pending_since = 0.0
+        self.taken_rows = 0
+        """Counts on while the log is open: every row that it took, twice if its transaction was sent again."""
         self.loose = 0
         """How many of the last shares are loose."""
         self.window: Drained | None = None
@@ -192,6 +195,7 @@ class ShapeLog:
             self.pending_since = now
         self.pending.append(share)
         self.pending_rows += share.count
+        self.taken_rows += share.count
         self.pending_size += share.size
         self.loose = self.loose + 1 if share.is_loose else 0
         self.last = share.last

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdc.commands.connection import DataDir
+from cdc.config.options import option
 
 if TYPE_CHECKING:
     from storage.lake.materialize import Told
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def materialize(
     data_dir: DataDir,
-    lake: Annotated[Path, typer.Option(metavar="DIR", help="The lake's folder; made if need be.", show_default=False)],
+    lake: Annotated[Path, option("lake", help="The lake's folder; made if need be.", show_envvar=True)],
     shape: Annotated[
         list[str] | None,
         typer.Option(

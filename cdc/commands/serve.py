@@ -33,6 +33,7 @@ def serve(
     wal_alert_at: options.WalAlertAt = default("wal-alert-at"),
     wal_pause_at: options.WalPauseAt = default("wal-pause-at"),
     wal_end_at: options.WalEndAt = default("wal-end-at"),
+    lake: options.ShownLake = default("lake"),
     log_format: options.LogLines = LogFormat.TEXT,
 ) -> None:
     """Follow a Postgres database: keep a durable log for every shape, and serve them over HTTP.
@@ -73,4 +74,4 @@ def serve(
     budget = None if wal_budget is None else wal_budget * MIB
     insurance = Terms(budget, wal_alert_at / 100, wal_pause_at / 100, wal_end_at / 100)
     access = (host, port, secret or None, insecure, log_format, http, *tokens)
-    run(ServeSettings(app, *access, insurance=insurance, allowed_hosts=allowed_host))
+    run(ServeSettings(app, *access, insurance=insurance, allowed_hosts=allowed_host, lake=lake))

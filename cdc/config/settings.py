@@ -165,6 +165,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("long-poll-timeout", Kind.NUMBER, "Hold live requests so long.", LONG_POLL_SECONDS, "SECONDS", 0.1, 40),
         Setting("token-secret", Kind.TEXT, "Shape tokens are signed with it.", metavar="TEXT", is_secret=True),
         Setting("token-keys", Kind.PATH, "Or with keys of this JWKS file.", metavar="FILE"),
+        Setting("lake", Kind.PATH, "The lake's folder, for the console to show.", metavar="DIR"),
         Setting("log-format", Kind.TEXT, "Events, on standard error.", "text", choices=("text", "json")),
         Setting(
             "wal-budget",

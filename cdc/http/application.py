@@ -37,7 +37,7 @@ def application(
 ) -> ASGIApp:
     """What the server serves. `names`: by which it may be asked; None for all."""
     service = ShapeService(app.house, app.nursery)
-    desk = StatusDesk(app, service, watch, insurer)
+    desk = StatusDesk(app, service, watch, console.rates, insurer)
     routes = [
         *probe_routes(service, exposition(app, service, desk, shapes)),
         *Admin(service, desk).routes(),

@@ -11,15 +11,16 @@ from cdc.insurance.insurer import Insurer
 from cdc.limits import STATUS_LOGS_MAX
 from cdc.source.connections import printable
 from cdc.source.lsn import format_lsn
+from cdc.status.change_rates import ChangeRates
 from cdc.status.custody import Custody, custody_of
 from cdc.status.shape_facts import awaited_facts, birth_facts, counted, name_of, shape_facts
 from cdc.status.slot_cost import SlotLook, WalRate, seconds_left
 from cdc.status.slot_watch import SlotWatch
-from cdc.status.words import cost_words, hold_words
+from cdc.status.words import cost_words, hold_words, insurance_words
 from flush_tracker.explanation import Explanation
 from shapes.registry import Entry
 from shapes.service import ShapeService, State
-from storage.log_counts import pending_bytes
+from storage.log_counts import LogCounts, pending_bytes
 
 _MICROSECONDS: Final = 1_000_000
 
@@ -27,9 +28,12 @@ _MICROSECONDS: Final = 1_000_000
 class StatusDesk:
     """Answers for the program."""
 
-    def __init__(self, app: App, service: ShapeService, watch: SlotWatch, insurer: Insurer | None = None) -> None:
+    def __init__(
+        self, app: App, service: ShapeService, watch: SlotWatch, rates: ChangeRates, insurer: Insurer | None = None
+    ) -> None:
         self.watch = watch
         self.insurer = insurer
+        self._rates = rates
         self._app = app
         self._service = service
         self._started = time.time()
@@ -65,7 +69,7 @@ class StatusDesk:
             "slot": slot
             | {"explanation": cost_words(slot) if look is not None else self.watch.fault}
             | custody_facts(custody_of(look, explained, self._holder_name(explained))),
-            "insurance": None if self.insurer is None else self.insurer.facts,
+            "insurance": None if self.insurer is None else insurance_facts(self.insurer.facts),
             "births": [
                 *(birth_facts(order) for order in app.nursery.orders),
                 *(awaited_facts(one) for one in app.nursery.awaited),
@@ -80,16 +84,20 @@ class StatusDesk:
         counts = await asyncio.to_thread(
             lambda: {entry.handle: counted(self._app.house.store, entry) for entry in looked}
         )
-        return [shape_facts(entry, counts.get(entry.handle)) for entry in living]
+        return [self._facts(entry, counts.get(entry.handle)) for entry in living]
 
     async def shape(self, entry: Entry) -> dict[str, Any]:
         """One."""
-        return shape_facts(entry, await asyncio.to_thread(counted, self._app.house.store, entry))
+        return self._facts(entry, await asyncio.to_thread(counted, self._app.house.store, entry))
 
     def explain(self) -> Explanation:
         """Why G is where it is."""
         house = self._app.house
         return house.collector.tracker.explain(house.clocks.monotonic(), self._bytes_pending)
+
+    def _facts(self, entry: Entry, counts: LogCounts | None) -> dict[str, Any]:
+        readers = self._app.house.registry.readers_of(entry.handle)
+        return shape_facts(entry, counts, readers, self._rates.of(entry.log))
 
     def _held_by(self, explained: Explanation) -> dict[str, Any] | None:
         holder = explained.holder
@@ -158,6 +166,12 @@ def custody_facts(custody: Custody | None) -> dict[str, str | None]:
     if custody is None:
         return {"holder": None, "freed_by": None}
     return {"holder": custody.holder, "freed_by": custody.freed_by}
+
+
+def insurance_facts(insurance: dict[str, Any]) -> dict[str, Any]:
+    """What slot insurance does, as JSON; in words too, where something bounds the slot."""
+    words = None if insurance["used_percent"] is None else insurance_words(insurance)
+    return insurance | {"explanation": words}
 
 
 _SLOT_FACTS: Final = (

@@ -16,8 +16,10 @@ _MICROSECONDS: Final = 1_000_000
 STATES = {Life.BORN: "copying", Life.READY: "ready", Life.REBASED: "rebased", Life.ENDED: "ended"}
 
 
-def shape_facts(entry: Entry, counts: LogCounts | None) -> dict[str, Any]:
-    """One shape. Without counts, nobody has looked into its log."""
+def shape_facts(
+    entry: Entry, counts: LogCounts | None, readers: int | None = None, changes_per_second: float | None = None
+) -> dict[str, Any]:
+    """One shape. Without counts, nobody has looked into its log; its readers and its rate only its server knows."""
     definition, shape = entry.definition, entry.shape
     return {
         "handle": entry.handle,
@@ -36,6 +38,8 @@ def shape_facts(entry: Entry, counts: LogCounts | None) -> dict[str, Any]:
         "durable": None if counts is None else str(counts.durable),
         "rows": None if counts is None else counts.rows,
         "bytes": None if counts is None else counts.bytes,
+        "readers": readers,
+        "changes_per_second": changes_per_second,
         "fault": None if counts is None or counts.fault is None else str(counts.fault),
     }
 

@@ -5,7 +5,6 @@ from typing import Any
 import typer
 
 from cdc.shapes_output import birth_words, print_shapes
-from cdc.status.words import insurance_words
 
 
 def show_status(status: dict[str, Any]) -> None:
@@ -26,8 +25,8 @@ def show_status(status: dict[str, Any]) -> None:
         typer.echo(f"      held by {status['slot']['holder']}")
         typer.echo(f"      freed by {status['slot']['freed_by']}")
     insurance = status.get("insurance")
-    if insurance and insurance["step"] != "calm" and insurance["used_percent"] is not None:
-        typer.echo(f"{insurance['step'].upper()}  {insurance_words(insurance)}")
+    if insurance and insurance["step"] != "calm" and insurance["explanation"]:
+        typer.echo(f"{insurance['step'].upper()}  {insurance['explanation']}")
     for birth in status["births"]:
         typer.echo(f"birth {birth['name'] or birth['table']}: {birth_words(birth)}; since {birth['since']}")
     if status["shapes"]:

@@ -57,3 +57,6 @@ WRITER_PAUSE_SECONDS_MAX: Final = 10.0
 
 STALL_SECONDS: Final = 60.0
 """G moves and the lake does not: after this it is said aloud."""
+
+SPARK_LOG_BYTES: Final = 4 * MIB
+"""Spark's own log begins anew at this size, and the one before is kept: enough for a fault and what led to it."""

@@ -7,20 +7,23 @@ So any cluster will do whose workers see the two folders and have this package i
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships none
+from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from storage.errors import StorageError, from_os_error
 from storage.lake.errors import TaskFailed
 from storage.lake.java import java_home
-from storage.lake.limits import TASK_ATTEMPTS_MAX
+from storage.lake.limits import SPARK_LOG_BYTES, TASK_ATTEMPTS_MAX
 from storage.lake.loads import Runner
 from storage.lake.tasks import Done, Work, run
+from storage.lake.work_progress import Counts, CountsParam, Share
 
 MASTER: Final = "local[2]"
 
@@ -32,16 +35,55 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
-    "spark.log.level": "ERROR",
     "spark.task.maxFailures": str(TASK_ATTEMPTS_MAX),
 }
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """On one machine, so that an address that changes does not end a session."""
 
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_LOGGING: Final = f"""\
+# Spark's own log goes to a file: whoever looks at the terminal wants to see versions.
+appenders = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = ${{sys:shapelog.spark.log}}
+appender.file.filePattern = ${{sys:shapelog.spark.log}}.1
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = {SPARK_LOG_BYTES}
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def own_folder(environment: Mapping[str, str]) -> Path:
+    """Where a user's things lie that may go at any time: the script for Java, Spark's log."""
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shapelog"
+
+
+def spark_log(environment: Mapping[str, str]) -> Path:
+    """The file that Spark's own log goes to."""
+    return own_folder(environment) / "spark.log"
+
+
+def logging_options(environment: Mapping[str, str]) -> str:
+    """What a driver's Java is told, so that Spark's log goes to its file."""
+    log = spark_log(environment)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    config = log.with_name("log4j2.properties")
+    temporary = config.with_name(f"{config.name}.{os.getpid()}.tmp")
+    temporary.write_text(_LOGGING)
+    temporary.replace(config)
+    return f'"-Dlog4j2.configurationFile={config.as_uri()}" "-Dshapelog.spark.log={log}"'
+
 
 def open_session(master: str = MASTER, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A Spark session; raises `JavaMissing` if it could not start."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shapelog"
+    cache = own_folder(os.environ)
     home = java_home(os.environ, cache)
     if home is not None:
         os.environ["JAVA_HOME"] = home
@@ -50,24 +92,41 @@ def open_session(master: str = MASTER, settings: Mapping[str, str] | None = None
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master)
     chosen = {**_SETTINGS, **(_LOCAL if master.startswith("local") else {}), **(settings or {})}
-    if sys.stderr.isatty():
-        chosen |= {"spark.ui.showConsoleProgress": "true"}
+    chosen[_JAVA_OPTIONS] = f"{logging_options(os.environ)} {chosen.get(_JAVA_OPTIONS, '')}".strip()
     for name, value in chosen.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def runner_of(session: SparkSession) -> Runner:
-    """Work as one job: a task for each piece."""
+def runner_of(session: SparkSession, tell: Callable[[Share], None] | None = None) -> Runner:
+    """Work as one job: a task for each piece. `tell` hears how far it is, from a thread of Spark's."""
     context = session.sparkContext
+    size, before, latest = 0, (0, 0, 0), (0, 0, 0)
+
+    def hear(total: Counts) -> None:
+        nonlocal latest
+        latest = total
+        if tell is not None:
+            done, rows, files = (after - known for after, known in zip(total, before, strict=True))
+            tell(Share(min(done, size), size, rows, files))
+
+    counts = None if tell is None else context.accumulator((0, 0, 0), CountsParam(hear))
+    attempt = attempt_all if counts is None else partial(attempt_all, counts=counts)
 
     def run_all(work: Sequence[Work]) -> list[Done]:
+        nonlocal size, before
         if not work:
             return []
+        size, before = len(work), latest
+        if tell is not None:
+            tell(Share(0, size))
         try:
-            found = context.parallelize(list(work), len(work)).mapPartitions(attempt_all).collect()
+            found = context.parallelize(list(work), len(work)).mapPartitions(attempt).collect()
         except (Py4JJavaError, PySparkException) as error:
             raise TaskFailed(f"Spark gave up: {first_line(error)}") from error
+        finally:
+            if tell is not None:
+                tell(Share(size, size))
         for one in found:
             if isinstance(one, StorageError):
                 raise one
@@ -76,11 +135,14 @@ def runner_of(session: SparkSession) -> Runner:
     return run_all
 
 
-def attempt_all(work: Iterable[Work]) -> Iterator[Done | StorageError]:
+def attempt_all(work: Iterable[Work], counts: "Accumulator[Counts] | None" = None) -> Iterator[Done | StorageError]:
     """In a worker: a condition that has a name comes back as a value, since trying again would not help."""
     for one in work:
         try:
-            yield run(one)
+            done = run(one)
+            if counts is not None:
+                counts.add((1, done.rows, len(done.changes) + len(done.state)))
+            yield done
         except StorageError as error:
             yield error
         except OSError as error:

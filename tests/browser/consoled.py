@@ -17,11 +17,15 @@ from cdc.http.console.page import CONSOLE_PATH
 from cdc.http.console.recording import recording
 from cdc.http.console.sampler import Sampler
 from cdc.http.server import listen, serving, url_of
+from cdc.insurance.insurer import Insurer
+from cdc.insurance.ladder import Terms
 from cdc.status.slot_watch import SlotWatch
 from shapes.http.app import ShapeApp
 from shapes.service import ShapeService
 from tests.loop import Loop, looping
 from tests.postgres import Database
+
+WITHOUT_BUDGET = Terms()
 
 SHOP = (
     "CREATE TABLE customers (id int PRIMARY KEY, name text, city text)",
@@ -53,7 +57,12 @@ class Consoled:
 
 @asynccontextmanager
 async def consoled(
-    database: Database, folder: Path, secret: str | None = None, lake: Path | None = None, **settings: Any
+    database: Database,
+    folder: Path,
+    secret: str | None = None,
+    lake: Path | None = None,
+    terms: Terms = WITHOUT_BUDGET,
+    **settings: Any,
 ) -> AsyncIterator[Consoled]:
     """As `cdc.serve` puts it together."""
     listener = listen("127.0.0.1", 0)
@@ -63,10 +72,13 @@ async def consoled(
             watch = SlotWatch(app.settings.database_url, app.settings.slot, "test")
             sampler = Sampler(app, watch)
             shapes = ShapeApp(ShapeService(app.house, app.nursery))
-            answering = application(app, watch, secret, ConsoleApi(app.settings, recorder, sampler, lake), shapes)
+            insurer = Insurer(app, watch, terms)
+            console = ConsoleApi(app.settings, recorder, sampler, lake)
+            answering = application(app, watch, secret, console, shapes, insurer)
             url = url_of(listener)
             async with (
                 watch.running(),
+                insurer.running(),
                 sampler.running(),
                 serving(answering, listener),
                 httpx.AsyncClient(base_url=url, timeout=60) as http,

@@ -10,6 +10,8 @@ from pathlib import Path
 from playwright.async_api import FloatRect
 
 from cdc.http.console.page import CONSOLE_PATH
+from storage.lake.materialize import Order, materialize
+from storage.lake.spark import run_here
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.browser.chromium import PHONE, WIDE, browsing
@@ -18,7 +20,7 @@ from tests.postgres import WANTED, Database, make_server, new_database
 from tests.shape_server import Reader
 from tests.waiting import eventually
 
-VIEWS = ("overview", "shapes", "slot", "events", "doctor")
+VIEWS = ("overview", "shapes", "slot", "lake", "events", "doctor")
 TOPS = {WIDE: 895, PHONE: 980}
 """How much of the overview the documents show."""
 LAZY = StoreOptions(BufferOptions(flush_age_seconds=8.0))
@@ -29,7 +31,8 @@ async def take(database: Database, folder: Path) -> None:
     """All pictures."""
     database.execute(*SHOP)
     with tempfile.TemporaryDirectory() as data:
-        async with consoled(database, Path(data), store=LAZY) as console:
+        logs, lake = Path(data) / "logs", Path(data) / "lake"
+        async with consoled(database, logs, store=LAZY, lake=lake) as console:
             await console.loop.add("customers", "customers")
             await console.loop.add("orders", "orders")
             await console.loop.add("order_lines", "order_lines")
@@ -39,6 +42,7 @@ async def take(database: Database, folder: Path) -> None:
             async with Customers(database), _followed(console):
                 shown: bool = await eventually(lambda: _has_curves(console), "half a minute of curves", 60)
                 assert shown
+                await asyncio.to_thread(materialize, Order(logs, lake), run_here, lambda _: None)
                 for size, scheme in ((WIDE, "light"), (WIDE, "dark"), (PHONE, "light"), (PHONE, "dark")):
                     await _take(console, folder, size, scheme)
 

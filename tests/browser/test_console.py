@@ -12,20 +12,28 @@ from typing import Any
 import psycopg
 from playwright.async_api import Page, expect
 
+from cdc.insurance.ladder import Terms
 from storage.errors import SharedDiskFault
 from storage.lake.materialize import Order, materialize
 from storage.lake.spark import run_here
+from storage.limits import MIB
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.browser.chromium import PHONE, browsing
 from tests.browser.consoled import SHOP, Customers, consoled
 from tests.postgres import Database, Server, new_database
+from tests.shape_server import Reader
 from tests.waiting import eventually
 
 SECRET = "s3crët"  # noqa: S105 - of these tests only
 VIEWS = ("overview", "shapes", "slot", "lake", "events", "doctor")
 LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0, flush_log_rows=10))
 """Nothing is flushed for its age: whoever has a few rows holds G, and is freed by more of them."""
+
+WAL_OF_40_MB = (
+    "CREATE TABLE aside AS SELECT g, repeat('x', 1000) AS filler FROM generate_series(1, 40000) g",
+    "INSERT INTO orders VALUES (2, 1, 'new', 3)",  # the stream has come so far
+)
 
 
 async def overflow(page: Page) -> int:
@@ -76,6 +84,53 @@ async def test_a_birth_that_waits_is_shown_until_it_is_done(newest_database: Dat
         await adding
         await expect(births).to_have_count(0)
         await expect(tab.page.locator(".axis .name")).to_have_text(["the slot", "late"])
+        assert tab.complaints == []
+
+
+async def test_a_shape_says_who_reads_it_and_how_fast_it_changes(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(*SHOP)
+    async with consoled(newest_database, tmp_path) as console, browsing() as tab, asyncio.TaskGroup() as readers:
+        page = tab.page
+        await console.loop.add("orders", "orders")
+        await console.loop.add("customers", "customers")
+        newest_database.execute("INSERT INTO orders SELECT g, 1, 'new', 3 FROM generate_series(1, 20) g")
+        reader = Reader(console.http, {"table": "orders"})
+        await reader.catch_up()
+        held = readers.create_task(reader.step(live="true"))
+        await page.goto(f"{console.console}#/shapes")
+        row, calm = (page.locator("tr", has=page.get_by_role("link", name=name)) for name in ("orders", "customers"))
+        await expect(row.locator("td").nth(3)).to_have_text("1")
+        await expect(calm.locator("td").nth(3)).to_have_text("0")
+
+        async with Customers(newest_database):
+            await expect(row.locator("td").nth(4)).to_have_text(re.compile(r"^[\d,]*[1-9][\d,.]*/s$"))
+        await expect(calm.locator("td").nth(4)).to_have_text("0/s")
+        await held
+        await expect(row.locator("td").nth(3)).to_have_text("0")
+        await page.get_by_role("combobox").select_option("changes")
+        await expect(page.locator("tbody tr").first).to_contain_text("orders")
+        await page.locator("tbody a").first.click()
+        await expect(page.locator(".facts")).to_contain_text("over the last half minute")
+        assert tab.complaints == []
+
+
+async def test_a_step_of_slot_insurance_is_told_on_every_view(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(*SHOP)
+    terms = Terms(budget_bytes=64 * MIB, alert_at=0.5, pause_at=0.75, end_at=0.9)
+    async with consoled(newest_database, tmp_path, store=LAZY, terms=terms) as console, browsing() as tab:
+        page = tab.page
+        await console.loop.add("orders", "orders")
+        await page.goto(f"{console.console}#/slot")
+        await expect(page.locator(".view")).to_contain_text("calm")
+        await expect(page.locator("#trouble")).to_be_empty()
+
+        newest_database.execute("INSERT INTO orders VALUES (1, 1, 'new', 3)", *WAL_OF_40_MB)
+        await expect(page.locator("#trouble")).to_contain_text(re.compile(r"Slot insurance: \d.* is used: nothing is done"))
+        await expect(page.locator(".pill.warning", has_text="alert")).to_have_count(1)
+        await expect(page.locator(".facts").first).to_contain_text("the shape orders")
+        await expect(page.locator(".facts").first).to_contain_text("shapelog shapes remove orders")
+        await page.keyboard.press("1")
+        await expect(page.locator("#trouble p.warning")).to_contain_text("--wal-budget")
         assert tab.complaints == []
 
 

@@ -129,13 +129,6 @@ def lost_after_a_failure(log: ShapeLog) -> None:
     log._end_window()
 
 
-def durable_after_a_failure(right: Any, log: ShapeLog) -> None:
-    assert log.window is not None
-    aligned = log.window.aligned
-    right(log)
-    log.durable = max(log.durable, aligned)
-
-
 def truncates_count_before_their_base() -> Defect:
     def wrong(right: Any, collector: Collector, member: Member, *arguments: Any) -> None:
         truncated_at, member.truncated_at = member.truncated_at, None
@@ -198,13 +191,11 @@ DEFECTS: dict[str, Defect] = {
     "leaves open rows in the journal at a start (A8)": numbered_anew(
         lambda: mock.patch("storage.recovery.remove_open_shares")
     ),
-    "lets G pass an open transaction (B3)": patched(FlushTracker, "begin_open", lambda *_: None),
     "keeps G when another timeline begins (B7)": patched(FlushTracker, "reset", lambda *_: None),
     "goes on over another timeline (A2)": patched(Capture, "_continues", lambda *_: True),
     "goes on over an altered publication (A2, B9)": lambda: mock.patch.object(Endings, "by_publication", nothing),
     "goes on over an altered table": lambda: mock.patch.object(Endings, "by_relation", nothing),
     "loses the rows of a failed flush": lambda: mock.patch.object(ShapeLog, "failed", lost_after_a_failure),
-    "takes a failed flush for done": patched(ShapeLog, "failed", durable_after_a_failure),
     "does not read what is being flushed": lambda: mock.patch.object(
         ShapeLog, "in_memory", lambda log: [(share, False) for share in log.pending]
     ),

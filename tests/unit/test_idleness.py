@@ -52,6 +52,7 @@ class IdlenessLife(RuleBasedStateMachine):
         if log in self.known:
             self.known[log].uses.append(self.now)
             self.known[log].readers += 1
+        assert self.idleness.readers_of(log) == (self.known[log].readers if log in self.known else 0)
 
     @rule(log=LOGS)
     def leave(self, log: int) -> None:

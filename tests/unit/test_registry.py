@@ -4,6 +4,7 @@ The catalog's file is kept short, so that compactions happen all the time and ol
 """
 
 import re
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -14,7 +15,7 @@ from shapes.definition import Definition
 from shapes.errors import DefinitionUnreadable, InvalidShapeName, ShapeNameTaken, UnknownShape
 from shapes.registry import EXPIRED, REMOVED, Registry
 from storage.catalog import Catalog
-from storage.catalog_records import Born, Life, Snapshot
+from storage.catalog_records import Born, Ended, Life, Ready, Snapshot
 from storage.errors import SharedDiskFault
 from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
 from storage.inodes import Choose
@@ -382,3 +383,21 @@ def test_shapes_of_one_table_share_its_columns() -> None:
     one, other = registry.living()
     assert one.definition != other.definition
     assert one.definition.columns is other.definition.columns
+
+
+def test_ten_thousand_shapes_are_restored_and_ended_in_seconds() -> None:
+    """A start takes 2 s for them, and their end one sync; the bounds here are for a machine that does other things."""
+    disk, count = MemoryDisk(), 10_000
+    catalog, definition = Catalog(disk), DEFINITIONS[0].to_json()
+    catalog.append(*(Born(f"h-{log}", log, f"name{log}", definition, SNAPSHOT) for log in range(1, count + 1)))
+    catalog.append(*(Ready(f"h-{log}", 0) for log in range(1, count + 1)))
+    began = time.monotonic()
+    registry = Registry(Catalog(disk), lambda: 0, 0.0)
+    assert len(registry.living()) == count
+    assert time.monotonic() - began < 20
+    syncs, began = disk.syncs, time.monotonic()
+    registry.all_ended(Ended(entry.handle, AT, "by the test") for entry in registry.living())
+    assert disk.syncs - syncs <= 2
+    assert registry.living() == []
+    assert all(registry.awaited(f"name{log}") for log in range(1, count + 1))
+    assert time.monotonic() - began < 20

@@ -36,6 +36,7 @@ class ConsoleApi:
         self._recorder = recorder
         self._sampler = sampler
         self._lake = LakeDesk(lake)
+        self.rates = sampler.rates
         self._turn = asyncio.Lock()
         self._found: tuple[float, bytes] | None = None
 

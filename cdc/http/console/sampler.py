@@ -1,4 +1,4 @@
-"""Takes a reading of the running program at even intervals, for the console's curves."""
+"""Takes a reading of the running program at even intervals, for the console's curves and the shapes' rates."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from cdc.app import App
 from cdc.http.console.samples import Reading, Samples
 from cdc.limits import SAMPLE_SECONDS
+from cdc.status.change_rates import ChangeRates
 from cdc.status.slot_watch import SlotWatch
+from storage.log_counts import taken_rows
 from storage.metrics import Metric
 
 
@@ -17,6 +19,7 @@ class Sampler:
 
     def __init__(self, app: App, watch: SlotWatch) -> None:
         self.samples = Samples()
+        self.rates = ChangeRates()
         self._app = app
         self._watch = watch
 
@@ -33,6 +36,8 @@ class Sampler:
     async def _run(self) -> None:
         while True:
             self.samples.add(self.reading())
+            house = self._app.house
+            self.rates.look(house.clocks.monotonic(), lambda: taken_rows(house.store))
             await asyncio.sleep(SAMPLE_SECONDS)
 
     def reading(self) -> Reading:

@@ -29,6 +29,12 @@ export function count(number) {
   return number === null || number === undefined ? NOTHING : Math.round(number).toLocaleString("en");
 }
 
+/** Events per second, as few as they may be: seldom is not never. */
+export function rate(number) {
+  if (number === null || number === undefined) return NOTHING;
+  return perSecond(number > 0 && number < 10 ? number.toFixed(1) : count(number));
+}
+
 /** A time of the day; with the day where it is not today's. */
 export function clock(milliseconds) {
   const at = new Date(milliseconds);

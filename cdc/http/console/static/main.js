@@ -99,6 +99,10 @@ function* found(status) {
   }
   if (status.disk_fault) yield ["fault", `The disk refuses: ${status.disk_fault}`];
   if (status.slot.loss) yield ["fault", `The slot is lost: ${status.slot.loss}`];
+  const { insurance } = status;
+  if (insurance?.explanation && insurance.step !== "calm") {
+    yield [insurance.step === "end" ? "fault" : "warning", `Slot insurance: ${insurance.explanation}.`];
+  }
 }
 
 const troubles = (status) => [...found(status)];

@@ -33,13 +33,16 @@ export function tile(name, value, remark, kind) {
 
 /** Names and values, one below the other; those without a value are left out. */
 export function facts(pairs) {
-  const told = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return h(
     "dl",
     { class: "facts" },
-    told.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
+    known.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
   );
 }
+
+/** A sentence with its commands, which stand between backticks. */
+export const told = (text) => text.split("`").map((part, index) => (index % 2 ? h("code", null, part) : part));
 
 export function statePill(shape) {
   const [kind, text] = shape.fault ? ["fault", "stopped"] : [STATE_KINDS[shape.state] ?? "off", shape.state];

@@ -1,7 +1,7 @@
 // One shape: what it is, how far it is, and its rows as they come.
 
 import { h } from "./dom.js";
-import { count, size } from "./format.js";
+import { count, rate, size } from "./format.js";
 import { facts, nameOf, panel, statePill } from "./parts.js";
 import { definition } from "./shapes.js";
 import { known } from "./state.js";
@@ -27,6 +27,8 @@ function about(shape, holds) {
     facts([
       ["Handle", h("code", null, shape.handle)],
       ["Key", shape.key.join(", ")],
+      ["Readers", `${count(shape.readers)} at this moment`],
+      ["Changes", `${rate(shape.changes_per_second)} over the last half minute`],
       ["Rows", count(shape.rows)],
       ["Log", `${size(shape.bytes)} in its own files`],
       ["V, visible", h("code", null, shape.visible ?? "not looked at")],

@@ -1,7 +1,7 @@
 // All shapes: searched, sorted, a page of them.
 
 import { h } from "./dom.js";
-import { count, size } from "./format.js";
+import { count, rate, size } from "./format.js";
 import { linkTo, nameOf, panel, statePill } from "./parts.js";
 import { known, listeners } from "./state.js";
 
@@ -9,6 +9,8 @@ const SHOWN_MAX = 200;
 const ORDERS = {
   name: (one, other) => nameOf(one).localeCompare(nameOf(other)),
   size: (one, other) => (other.bytes ?? -1) - (one.bytes ?? -1) || ORDERS.name(one, other),
+  changes: (one, other) => (other.changes_per_second ?? -1) - (one.changes_per_second ?? -1) || ORDERS.name(one, other),
+  readers: (one, other) => (other.readers ?? -1) - (one.readers ?? -1) || ORDERS.name(one, other),
   rows: (one, other) => (other.rows ?? -1) - (one.rows ?? -1) || ORDERS.name(one, other),
 };
 
@@ -63,7 +65,21 @@ function orderBox() {
 
 function heads() {
   const head = (text, kind) => h("th", { scope: "col", class: kind }, text);
-  return h("thead", null, h("tr", null, head("Shape"), head("Definition", "wide"), head("State"), head("Rows", "number wide"), head("Log", "number")));
+  return h(
+    "thead",
+    null,
+    h(
+      "tr",
+      null,
+      head("Shape"),
+      head("Definition", "wide"),
+      head("State"),
+      head("Readers", "number wide"),
+      head("Changes", "number wide"),
+      head("Rows", "number wide"),
+      head("Log", "number"),
+    ),
+  );
 }
 
 function row(shape) {
@@ -73,6 +89,8 @@ function row(shape) {
     h("td", null, h("a", { href: linkTo(shape) }, nameOf(shape)), h("span", { class: "definition narrow" }, plain(definition(shape)))),
     h("td", { class: "definition wide" }, plain(definition(shape))),
     h("td", null, statePill(shape)),
+    h("td", { class: "number wide" }, count(shape.readers)),
+    h("td", { class: "number wide" }, rate(shape.changes_per_second)),
     h("td", { class: "number wide" }, count(shape.rows)),
     h("td", { class: "number" }, size(shape.bytes)),
   );

@@ -1,13 +1,19 @@
-// The slot: what it costs the server, how much room is left, how long that lasts.
+// The slot: what it costs the server and who holds it, how much room is left, what is done before that is used up.
 
 import { chart } from "./chart.js";
 import { h, s } from "./dom.js";
-import { perSecond, size, span } from "./format.js";
+import { perSecond, size } from "./format.js";
 import { lasts } from "./overview.js";
-import { facts, panel, room } from "./parts.js";
+import { facts, panel, room, told } from "./parts.js";
 import { known } from "./state.js";
 
-const WARNED = 0.5; // of the budget
+const BAR = 14;
+const STEPS = {
+  calm: ["ok", "calm"],
+  alert: ["warning", "alert"],
+  pause: ["warning", "snapshots pause"],
+  end: ["fault", "the holder ends"],
+};
 
 export function slotView() {
   const { status, curves } = known;
@@ -17,8 +23,8 @@ export function slotView() {
   return [
     panel(
       `Slot ${slot.name}`,
-      h("p", { class: `why ${kind}` }, slot.explanation ?? "The server was not asked yet."),
-      slot.exists ? budget(slot, width) : null,
+      h("p", { class: `why ${kind}` }, told(slot.explanation ?? "The server was not asked yet.")),
+      slot.holder ? custody(slot) : null,
       facts([
         ["State", slot.wal_status ? h("span", { class: `pill ${kind}` }, slot.wal_status) : null],
         ["Lasts", lasts(slot)],
@@ -31,31 +37,47 @@ export function slotView() {
         ["Walsender", slot.active_pid ? `process ${slot.active_pid}` : slot.exists ? "none: nobody reads the slot" : null],
       ]),
     ),
+    status.insurance === null || !slot.exists ? null : panel("Slot insurance", insured(slot, status.insurance, width)),
     panel("WAL kept for the slot", chart({ name: "Kept", times: curves.at, values: curves.retained_bytes, words: size, width })),
     panel("The connection", connection(status)),
   ];
 }
 
-function budget(slot, width) {
-  if (slot.safe_wal_bytes === null) {
-    const setting = h("code", null, "max_slot_wal_keep_size");
-    return h("p", { class: "hint" }, "The server sets no limit (", setting, " is -1): a slot that nobody reads can fill its disk.");
+function custody(slot) {
+  return facts([
+    ["Held by", slot.holder],
+    ["Freed by", h("span", null, told(slot.freed_by))],
+  ]);
+}
+
+function insured(slot, insurance, width) {
+  if (insurance.budget_bytes === null) {
+    const settings = ["max_slot_wal_keep_size", "--wal-budget"].map((name) => h("code", null, name));
+    return h("p", { class: "hint" }, "Nothing bounds the slot: the server's ", settings[0], " is -1, and no ", settings[1], " was given. If it is read no more, its WAL fills the server's disk.");
   }
-  const room = Math.max(slot.safe_wal_bytes, 0);
-  const total = (slot.retained_bytes ?? 0) + room;
-  const share = total ? (slot.retained_bytes ?? 0) / total : 0;
-  const words = `${size(slot.retained_bytes)} of ${size(total)} used, ${size(room)} left`;
-  const left = slot.seconds_left === null ? "" : `; ${span(slot.seconds_left)} at the present rate`;
+  const [kind, words] = STEPS[insurance.step];
+  return [
+    h("p", { class: `why ${kind}` }, h("span", { class: `pill ${kind}` }, words), " ", insurance.explanation),
+    bar(slot.retained_bytes ?? 0, insurance, width),
+  ];
+}
+
+/** What is kept of the budget, and where the steps are. */
+function bar(kept, insurance, width) {
+  const share = Math.min(kept / insurance.budget_bytes, 1);
+  const steps = Object.entries(insurance.steps);
+  const words = `${size(kept)} of ${size(insurance.budget_bytes)} used`;
   return h(
     "div",
     { class: "budget" },
     s(
       "svg",
-      { viewBox: `0 0 ${width} 14`, width, height: 14, role: "img", "aria-label": `WAL budget: ${words}` },
-      s("rect", { class: "kept", width, height: 14, rx: 4 }),
-      s("rect", { class: share > WARNED ? "used warned" : "used", width: Math.max(share * width, 3), height: 14, rx: 4 }),
+      { viewBox: `0 0 ${width} ${BAR}`, width, height: BAR, role: "img", "aria-label": `WAL budget: ${words}` },
+      s("rect", { class: "kept", width, height: BAR, rx: 4 }),
+      s("rect", { class: insurance.step === "calm" ? "used" : "used warned", width: Math.max(share * width, 3), height: BAR, rx: 4 }),
+      steps.map(([, percent]) => s("line", { class: "step", x1: (percent / 100) * width, x2: (percent / 100) * width, y2: BAR })),
     ),
-    h("p", { class: "remark" }, words, left),
+    h("p", { class: "remark" }, [words, ...steps.map(([step, percent]) => `${STEPS[step][1]} at ${percent} %`)].join(" · ")),
   );
 }
 
