@@ -7,100 +7,19 @@
     shape.catch_up()                      # or: await shape.catch_up_async()
     shape.rows, shape.to_arrow()
 
-Invariants:
-    a batch is handed out once; who stops between two and goes on from `position` misses none
-    a `Shape` shows committed states only: what is torn waits until the server says `up-to-date`
+Invariant: a `Shape` shows committed states only; what is torn waits until the server says `up-to-date`.
 """
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any
 
-import httpx
 import pyarrow as pa
 
-from shapes.client_state import Batch, Change, Follower, Position
-from shapes.client_values import PARSERS, Parser
+from shapes.client_arrow import to_arrow
+from shapes.client_state import Batch, Change, Position
+from shapes.client_stream import ShapeStream
 
 __all__ = ["Batch", "Change", "Position", "Shape", "ShapeStream"]
-
-REQUEST_SECONDS_MAX: Final = 45.0
-"""For an answer to begin and to go on: twice as long as a server holds a live request."""
-
-
-class ShapeStream:
-    """Changes of a shape, for ever, over whatever breaks in between. To be iterated once, with or without `async`."""
-
-    def __init__(  # noqa: PLR0913 - as many as a question has parts
-        self,
-        url: str,
-        table: str | None = None,
-        *,
-        where: str | None = None,
-        params: Mapping[int, str] | None = None,
-        columns: str | None = None,
-        position: Position | None = None,
-        token: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        parsers: Mapping[str, Parser] | None = None,
-        **more: str,
-    ) -> None:
-        """`url` ends in `/v1/shape`; `more` are other parameters of the protocol, such as `replica` and `log`.
-
-        `position`: that of an earlier stream, to go on from. `token`: a shape token, or the server's secret.
-        `parsers`: from text to values, by types' names, beside those that are there.
-        """
-        given = {"table": table, "where": where, "columns": columns, **more}
-        asked = {name: value for name, value in given.items() if value is not None}
-        asked |= {f"params[{number}]": value for number, value in (params or {}).items()}
-        self._follower = Follower(asked, position or Position(), {**PARSERS, **(parsers or {})})
-        self._url = url
-        self._headers = {**(headers or {}), **({"authorization": f"Bearer {token}"} if token else {})}
-
-    @property
-    def position(self) -> Position:
-        """Behind all batches that were handed out."""
-        return self._follower.position
-
-    @property
-    def schema(self) -> Mapping[str, Mapping[str, Any]]:
-        """The columns, once the first batch has come."""
-        return self._follower.schema
-
-    def __iter__(self) -> Iterator[Batch]:
-        with httpx.Client(headers=self._headers, timeout=REQUEST_SECONDS_MAX) as client:
-            while True:
-                headers: Mapping[str, str] = {}
-                try:
-                    answer = client.get(self._url, params=self._follower.next_params())
-                    headers = answer.headers
-                    batch = self._follower.take(answer.status_code, headers, answer.content)
-                except httpx.TransportError:
-                    batch = self._lost()
-                if self._follower.failures:
-                    time.sleep(self._follower.pause_seconds(headers))
-                else:
-                    yield batch
-
-    async def __aiter__(self) -> AsyncIterator[Batch]:
-        async with httpx.AsyncClient(headers=self._headers, timeout=REQUEST_SECONDS_MAX) as client:
-            while True:
-                headers: Mapping[str, str] = {}
-                try:
-                    answer = await client.get(self._url, params=self._follower.next_params())
-                    headers = answer.headers
-                    batch = self._follower.take(answer.status_code, headers, answer.content)
-                except httpx.TransportError:
-                    batch = self._lost()
-                if self._follower.failures:
-                    await asyncio.sleep(self._follower.pause_seconds(headers))
-                else:
-                    yield batch
-
-    def _lost(self) -> Batch:
-        self._follower.lost()
-        return Batch()
 
 
 class Shape:
@@ -156,10 +75,9 @@ class Shape:
     def to_arrow(self) -> pa.Table:
         """The rows as a table, from which data frames are made: `.to_pandas()`, `polars.from_arrow(..)`.
 
-        Columns have Arrow's type for what is in them; where Arrow has none for a mixture, they are text.
+        Columns have the types of the shape's schema, or that of what is in them where it does not fit those.
         """
-        columns = {name: [row.get(name) for row in self._rows.values()] for name in self._stream.schema}
-        return pa.table({name: _array(values) for name, values in columns.items()})
+        return to_arrow(self._stream.schema, list(self._rows.values()))
 
     def _take(self, batch: Batch) -> bool:
         """Keep it until it is whole; whether it is now."""
@@ -186,10 +104,3 @@ class Shape:
             self._rows.pop(change.key, None)
         else:
             self._rows[change.key] = {**self._rows.get(change.key, {}), **change.value}
-
-
-def _array(values: list[Any]) -> pa.Array:
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        return pa.array([None if value is None else str(value) for value in values])

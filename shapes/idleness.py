@@ -9,7 +9,7 @@ from heapq import nsmallest
 
 
 class Idleness:
-    """The last use of logs; only those that were added can be idle."""
+    """The readers of logs, and their last use; only those that were added can be idle."""
 
     def __init__(self) -> None:
         self._used: dict[int, float] = {}
@@ -31,9 +31,8 @@ class Idleness:
 
     def enter(self, log: int, now: float) -> None:
         """A reader holds it until he leaves."""
-        if log in self._used:
-            self._readers[log] = self._readers.get(log, 0) + 1
-            self.touch(log, now)
+        self._readers[log] = self._readers.get(log, 0) + 1
+        self.touch(log, now)
 
     def leave(self, log: int, now: float) -> None:
         """One of its readers is gone."""

@@ -160,3 +160,24 @@ BIRTHS_AT_ONCE: Final = 4
 
 TYPE_DEPTH_MAX: Final = 16
 """Types within types (arrays of composites of ranges ..): what lies deeper is told as text."""
+
+CLIENT_SECONDS_MAX: Final = 45.0
+"""For an answer to our client to begin and to go on: twice as long as a server holds a request, or is silent in a stream."""
+
+CLIENT_PAUSE_SECONDS_MIN: Final = 0.4
+"""Our client's pause after one attempt that failed; each that fails after it doubles the pause."""
+
+CLIENT_PAUSE_SECONDS_MAX: Final = 30.0
+"""The longest such pause: who was away for an hour is back in half a minute."""
+
+CLIENT_RETRY_AFTER_SECONDS_MAX: Final = 300.0
+"""What a server may ask our client to wait; a header that says a year is a mistake, and not one to die of."""
+
+CLIENT_EVENTS_BYTES: Final = 1024 * 1024
+"""Of a stream of events, handed on together at most, if `up-to-date` does not come before: bounds what is in memory."""
+
+CLIENT_SHORT_STREAM_SECONDS: Final = 1.0
+"""A stream of events that ends sooner and brought nothing was cut by something in between."""
+
+CLIENT_SHORT_STREAMS_MAX: Final = 3
+"""After so many in a row our client asks for answers instead, which get through everywhere."""

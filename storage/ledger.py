@@ -49,9 +49,18 @@ def _ledger(ranges: list[tuple[LogOffset, LogOffset]]) -> pa.RecordBatch:
 
 def may_cut_at(ledger: pa.RecordBatch, offset: LogOffset) -> bool:
     """Whether all transactions at or below the offset are whole without the rows above it."""
-    begins = list(zip(ledger.column("from_tx").to_pylist(), ledger.column("from_op").to_pylist(), strict=True))
-    ends = list(zip(ledger.column("to_tx").to_pylist(), ledger.column("to_op").to_pylist(), strict=True))
-    return not any(begin <= offset < end for begin, end in zip(begins, ends, strict=True))
+    return not any(begin <= offset < end for begin, end in _ranges(ledger))
+
+
+def first_folded(ledger: pa.RecordBatch, after: LogOffset, upto: LogOffset) -> tuple[LogOffset, LogOffset] | None:
+    """The first range with rows above `after` and up to `upto` that were folded away; None if all rows are there."""
+    return min((one for one in _ranges(ledger) if one[0] <= upto and after < one[1]), default=None)
+
+
+def _ranges(ledger: pa.RecordBatch) -> list[tuple[LogOffset, LogOffset]]:
+    """From the first row that was folded to the first one behind."""
+    columns = (ledger.column(name).to_pylist() for name in ("from_tx", "from_op", "to_tx", "to_op"))
+    return [(LogOffset(*row[:2]), LogOffset(*row[2:])) for row in zip(*columns, strict=True)]
 
 
 def ledgers_of(disk: Disk, segment: Segment) -> list[pa.RecordBatch]:

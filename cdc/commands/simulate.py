@@ -15,7 +15,7 @@ def simulate(
         int | None, typer.Option(metavar="N", min=0, help="One story, with all that happens in it.")
     ] = None,
     seeds: Annotated[str, typer.Option(metavar="A..B", help="All stories from A up to, and without, B.")] = "0..200",
-    steps: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Deeds in a story.")] = 60,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Deeds in a story.")] = 40,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, max=256, help="Processes that work at a time.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print facts as JSON.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""How far a long piece of the lake's work is: a bar on a terminal, now and then a line elsewhere, nothing if it is short."""
+"""How far long work of the lake is: a bar on a terminal, now and then a line elsewhere, nothing if it is short."""
 
 import threading
 import time

@@ -74,7 +74,7 @@ class Expectation:
     def check_end(self, tx: int) -> None:
         """Raise `Violation` if the shape should have ended before this commit, or at it."""
         self._catch_up()
-        if self.ends_at is not None and self.ends_at <= tx:
+        if self.ends_at is not None and self.ends_at <= tx and not self.is_stillborn:
             raise Violation(f"{self.definition} is there at {tx}, and its table was another one at {self.ends_at}")
 
     def up_to(self, tx: int) -> list[Told]:

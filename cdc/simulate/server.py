@@ -236,7 +236,9 @@ class Server:
 
     def fork(self, switch: int, confirmed: int) -> None:
         """A standby takes over that has all up to a place of the WAL; its slot may know of less."""
-        self.switch_points[self.timeline] = switch
+        # One that had less than where an earlier one took over left that one's history before it began.
+        left = min([one for one, at in self.switch_points.items() if at > switch], default=self.timeline)
+        self.switch_points = {one: at for one, at in self.switch_points.items() if one < left} | {left: switch}
         self.timeline += 1
         for transaction in list(self.active.values()):
             if transaction.commit_lsn and transaction.end_lsn <= switch:

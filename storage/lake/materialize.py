@@ -19,6 +19,7 @@ from storage.errors import FileVanished, SharedDiskFault, StorageError, UnknownF
 from storage.lake.errors import CommitUnknown, LakeWaits, TaskFailed
 from storage.lake.limits import STALL_SECONDS, WRITER_PAUSE_SECONDS_MAX
 from storage.lake.loads import Runner
+from storage.lake.metrics import LakeMetric, LakeMetrics, Trigger
 from storage.lake.retire import retire
 from storage.lake.settings import settle
 from storage.lake.writer import LakeWriter, Step
@@ -51,14 +52,20 @@ class Order:
     every_seconds: float | None = None
     """None: once."""
     stop: Event = field(default_factory=Event)
+    metrics: LakeMetrics = field(default_factory=LakeMetrics)
+
+
+def check_data(data: Path) -> None:
+    """Raises `UnknownFormat` for a folder that has nothing to materialize."""
+    names = {path.name.partition(".")[0] for path in data.glob("*")}
+    if not {CATALOG, PROGRESS} <= names:
+        raise UnknownFormat("the folder has no shapes: nothing was confirmed in it yet", path=str(data))
 
 
 @contextmanager
 def writing(order: Order, run: Runner, at: Callable[[str], None] = lambda _: None) -> Iterator[LakeWriter]:
     """A writer of the lake, which is made if it is not there."""
-    names = {path.name.partition(".")[0] for path in order.data.glob("*")}
-    if not {CATALOG, PROGRESS} <= names:
-        raise UnknownFormat("the folder has no shapes: nothing was confirmed in it yet", path=str(order.data))
+    check_data(order.data)
     order.lake.mkdir(parents=True, exist_ok=True)
     unique = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
     with folder_of(LocalDisk(order.data.resolve())) as data, folder_of(LocalDisk(order.lake.resolve())) as lake:
@@ -72,22 +79,21 @@ def materialize(
     """Bring the lake up to date, and keep it so if that is asked for."""
     with writing(order, run, at) as writer:
         writer.show()
+        order.metrics.version = writer.published()
         if order.every_seconds is None:
-            _once(writer, tell)
-            retire(order.lake.resolve(), now=time.time())
+            _once(order, writer, tell)
+            _retire(order)
         else:
             _follow(order, order.every_seconds, writer, tell)
 
 
-def _once(writer: LakeWriter, tell: Callable[[Told], None]) -> None:
+def _once(order: Order, writer: LakeWriter, tell: Callable[[Told], None]) -> None:
     """Finish what was begun, then one version at the present G."""
     while True:
-        began = time.monotonic()
-        step = writer.step(even_if_quiet=True)
-        tell(Told(step, time.monotonic() - began))
+        step = _step(order, writer, tell, even_if_quiet=True)
         if step.waits_for:
             raise LakeWaits("; ".join(f"{name}: {why}" for name, why in step.waits_for.items()))
-        if step.version is None or step.was_decided:
+        if step.version is None or step.trigger is not Trigger.FOUND:
             return
 
 
@@ -96,14 +102,13 @@ def _follow(order: Order, every_seconds: float, writer: LakeWriter, tell: Callab
     while not order.stop.is_set():
         began = time.monotonic()
         try:
-            step = writer.step()
+            step = _step(order, writer, tell)
             pause = every_seconds
         except _PASSING as error:
             logger.warning("trying again: %s", error)
             pause = min(max(1.0, 2 * pause), max(WRITER_PAUSE_SECONDS_MAX, every_seconds))
             step = Step(waits_for={"": str(error)})
         if step.version is not None:
-            tell(Told(step, time.monotonic() - began))
             published += 1
             if published % _RETIRE_EVERY == 0:
                 _retire(order)
@@ -116,8 +121,26 @@ def _follow(order: Order, every_seconds: float, writer: LakeWriter, tell: Callab
         order.stop.wait(max(0.0, pause - (time.monotonic() - began)))
 
 
+def _step(order: Order, writer: LakeWriter, tell: Callable[[Told], None], *, even_if_quiet: bool = False) -> Step:
+    """One step, counted and told."""
+    began, metrics = time.monotonic(), order.metrics
+    try:
+        step = writer.step(even_if_quiet=even_if_quiet)
+    except StorageError as error:
+        metrics.count(LakeMetric.FAULTS, error.code)
+        raise
+    now = time.monotonic()
+    metrics.looked(step, now - began, now)
+    if step.version is not None or even_if_quiet:
+        tell(Told(step, now - began))
+    return step
+
+
 def _retire(order: Order) -> None:
     try:
-        retire(order.lake.resolve(), now=time.time())
+        retired = retire(order.lake.resolve(), now=time.time())
     except StorageError as error:
         logger.warning("old versions are kept for now: %s", error)
+        return
+    order.metrics.orphans = retired.orphans
+    order.metrics.count(LakeMetric.RETIRED_FILES, amount=retired.files)

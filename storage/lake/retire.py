@@ -48,6 +48,8 @@ class Retired:
     files: int = 0
     bytes: int = 0
     commits: int = 0
+    orphans: int = 0
+    """Files that no commit names, and that are too young to go: somebody may be about to."""
 
 
 def retire(
@@ -130,7 +132,10 @@ def _retire_files(folder: Path, oldest: int | None, loaded: set[str], before: fl
     for path in folder.glob("*.parquet"):
         is_orphan = path.name not in added and path.name not in removed
         is_unborn = path.name in loaded and is_orphan
-        if path.name in kept or is_unborn or (is_orphan and path.stat().st_mtime >= before):
+        if path.name in kept or is_unborn:
+            continue
+        if is_orphan and path.stat().st_mtime >= before:
+            retired.orphans += 1
             continue
         retired.files, retired.bytes = retired.files + 1, retired.bytes + path.stat().st_size
         path.unlink(missing_ok=True)

@@ -7,8 +7,9 @@ So any cluster will do whose workers see the two folders and have this package i
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,9 @@ _SETTINGS: Final = {
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """On one machine, so that an address that changes does not end a session."""
 
+LOG_NAME: Final = "spark.log"
+"""Spark's own log, in the folder of a user's things."""
+
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGING: Final = f"""\
 # Spark's own log goes to a file: whoever looks at the terminal wants to see versions.
@@ -60,31 +64,30 @@ rootLogger.appenderRef.file.ref = file
 """
 
 
-def own_folder(environment: Mapping[str, str]) -> Path:
+@lru_cache(maxsize=1)
+def own_folder() -> Path:
     """Where a user's things lie that may go at any time: the script for Java, Spark's log."""
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shapelog"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shapelog"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written, as in a container
+        return Path(tempfile.mkdtemp(prefix="shapelog-"))
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="shapelog-"))
 
 
-def spark_log(environment: Mapping[str, str]) -> Path:
-    """The file that Spark's own log goes to."""
-    return own_folder(environment) / "spark.log"
-
-
-def logging_options(environment: Mapping[str, str]) -> str:
-    """What a driver's Java is told, so that Spark's log goes to its file."""
-    log = spark_log(environment)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    config = log.with_name("log4j2.properties")
+def logging_options(folder: Path) -> str:
+    """What a driver's Java is told, so that Spark's log goes to a file in this folder."""
+    config = folder / "log4j2.properties"
     temporary = config.with_name(f"{config.name}.{os.getpid()}.tmp")
     temporary.write_text(_LOGGING)
     temporary.replace(config)
-    return f'"-Dlog4j2.configurationFile={config.as_uri()}" "-Dshapelog.spark.log={log}"'
+    return f'"-Dlog4j2.configurationFile={config.as_uri()}" "-Dshapelog.spark.log={folder / LOG_NAME}"'
 
 
 def open_session(master: str = MASTER, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A Spark session; raises `JavaMissing` if it could not start."""
-    cache = own_folder(os.environ)
-    home = java_home(os.environ, cache)
+    own = own_folder()
+    home = java_home(os.environ, own)
     if home is not None:
         os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -92,7 +95,7 @@ def open_session(master: str = MASTER, settings: Mapping[str, str] | None = None
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master)
     chosen = {**_SETTINGS, **(_LOCAL if master.startswith("local") else {}), **(settings or {})}
-    chosen[_JAVA_OPTIONS] = f"{logging_options(os.environ)} {chosen.get(_JAVA_OPTIONS, '')}".strip()
+    chosen[_JAVA_OPTIONS] = f"{logging_options(own)} {chosen.get(_JAVA_OPTIONS, '')}".strip()
     for name, value in chosen.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

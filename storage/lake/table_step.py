@@ -76,6 +76,13 @@ class TableStep:
     def name(self) -> str:
         return self.part.name
 
+    @property
+    def refetched(self) -> int | None:
+        """If the log takes another's place in this generation: the LSN up to which the other's changes are known."""
+        if not self.part.begins or self.before is None or self.before.generation != self.part.generation:
+            return None
+        return self.before.upto.tx
+
     def first_work(self) -> list[Work]:
         """Pieces of the log to be read; none if somebody has done all that was to be done."""
         adopted = [log.adopted(self.cut.number) for log in self.sides.values()]
@@ -83,9 +90,6 @@ class TableStep:
             return []
         self._look_at_state()
         ranges = pieces(self.data, self.part.log, self.part.after, self.part.upto)
-        refetched = None
-        if self.part.begins and self.before is not None:
-            refetched = self.before.upto.tx if self.before.generation == self.part.generation else None
         pieces_of_log: list[Work] = [
             ReadPiece(
                 self._table(),
@@ -93,7 +97,7 @@ class TableStep:
                 upto,
                 tuple(self.files),
                 is_whole=len(ranges) == 1,
-                refetched=None if number else refetched,
+                refetched=None if number else self.refetched,
                 columns=self.columns[CHANGES],
             )
             for number, (after, upto) in enumerate(ranges)

@@ -32,13 +32,14 @@ from storage.lake.errors import LaggingWriter, LogGap
 from storage.lake.lake_layout import CUTS, SIDES, TABLES, numbered_path, side_folder
 from storage.lake.limits import LEASE_SECONDS
 from storage.lake.loads import Load, Runner, base_of, load, read_load
+from storage.lake.metrics import Trigger
 from storage.lake.records import create_once, read_record
 from storage.lake.table_step import KnownFiles, TableStep
 from storage.lake.tasks import Work, rows_of
 from storage.lake.versions import TableVersion, Version, latest_version, publish
 from storage.lake.views import build_view, hide_view, show_view, shown_cut
 from storage.leases import Lease, end_lease, leases, take_lease
-from storage.ledger import may_cut_at
+from storage.ledger import first_folded, may_cut_at
 from storage.offset import LogOffset
 from storage.progress import ProgressReader
 
@@ -52,8 +53,12 @@ class Step:
     version: Version | None = None
     """The version that was published; None if there was nothing to do."""
     rows: int = 0
-    was_decided: bool = False
-    """The cut was decided in this step, and not found."""
+    trigger: Trigger | None = None
+    """Why there is a version."""
+    level: int | None = None
+    """The G below which the lake misses no row; None if there is none yet."""
+    gaps: tuple[str, ...] = ()
+    """Tables whose history has a hole here, since a log took another's place."""
     waits_for: dict[str, str] = field(default_factory=dict)
     """Tables that hold the lake where it is, and why."""
 
@@ -95,27 +100,40 @@ class LakeWriter:
         with named_faults(str(self._root)):
             return self._step(even_if_quiet=even_if_quiet)
 
+    def input_lsn(self) -> int | None:
+        """G, as it was when the logs were looked at last."""
+        record = self._progress.history.latest
+        return None if record is None else record.lsn
+
+    def published(self) -> Version | None:
+        """The newest version, whoever made it."""
+        return latest_version(self._lake)
+
     def _step(self, *, even_if_quiet: bool) -> Step:
         before = latest_version(self._lake)
         number = 1 if before is None else before.number + 1
+        level = None if before is None else before.lsn
         waits: dict[str, str] = {}
-        cut = self._cut(number)
-        was_open = cut is not None
+        cut, trigger = self._cut(number), Trigger.FOUND
         if cut is None:
             decision = self._decide(before)
             waits = decision.waits_for
-            if decision.cut is None or not (even_if_quiet or self._is_touched(decision.cut, before)):
-                return Step(waits_for=waits)
+            if decision.cut is None:
+                return Step(waits_for=waits, level=level if waits else self.input_lsn())
+            why = self._trigger(decision.cut, before)
+            if why is None and not even_if_quiet:
+                return Step(waits_for=waits, level=decision.cut.lsn)
+            trigger = why or Trigger.DEMAND
             self._at("before the cut")
             create_once(self._lake, numbered_path(CUTS, number), decision.cut.to_json(), self._unique)
             self._at("after the cut")
             cut = self._cut(number)
             assert cut is not None, "somebody wrote it"
         try:
-            return replace(self._finish(cut, before), was_decided=not was_open, waits_for=waits)
+            return replace(self._finish(cut, before), trigger=trigger, waits_for=waits, level=cut.lsn)
         except LaggingWriter as error:
             logger.info("%s", error)
-            return Step(waits_for=waits)
+            return Step(waits_for=waits, level=level)
 
     def show(self) -> None:
         """Let the plain views be those of the newest version: again, perhaps, after a crash."""
@@ -180,12 +198,14 @@ class LakeWriter:
         except UnknownLog:
             return None
 
-    def _is_touched(self, cut: Cut, before: Version | None) -> bool:
-        """Whether the version would differ from the one before in more than its number."""
+    def _trigger(self, cut: Cut, before: Version | None) -> Trigger | None:
+        """How the version would differ from the one before; None if it would in its number only."""
         names = {table.name for table in cut.tables}
         if before is None or names != {table.name for table in before.tables}:
-            return True
-        return any(table.begins or self._has_rows(table) for table in cut.tables)
+            return Trigger.TABLES
+        if any(table.begins for table in cut.tables):
+            return Trigger.TABLES
+        return Trigger.ROWS if any(self._has_rows(table) for table in cut.tables) else None
 
     def _has_rows(self, table: TableCut) -> bool:
         """Whether a table's range has any; if they are gone, the work finds out whether they are missed."""
@@ -212,9 +232,11 @@ class LakeWriter:
             logger.warning("version %d is without %s: removed before it was read", cut.number, ", ".join(dropped))
         quiet = {table.name for table in parts if table.name in known and not (table.begins or self._has_rows(table))}
         steps = [self._table_step(cut, table, known.get(table.name)) for table in parts if table.name not in quiet]
+        self._refuse_folded(steps)
         self._at("before the work")
         self._do((step, step.first_work()) for step in steps)
         self._do((step, step.second_work()) for step in steps)
+        self._refuse_folded(steps)  # again: somebody may have folded while they were read
         self._at("before the commits")
         for step in steps:
             known[step.name] = step.commit()
@@ -229,7 +251,20 @@ class LakeWriter:
             is_due = self._now() - self._leased.get(table.log, 0) > LEASE_SECONDS * 1_000_000 / 4
             if is_due or table.name not in quiet:
                 self._lease(table.log, table.upto)
-        return Step(version, sum(done.rows for step in steps for done in step.done))
+        gaps = tuple(step.name for step in steps if step.refetched is not None)
+        return Step(version, sum(done.rows for step in steps for done in step.done), gaps=gaps)
+
+    def _refuse_folded(self, steps: Iterable[TableStep]) -> None:
+        """The history is only ever added to: changes that were folded into later ones are missed, and that is said."""
+        for part in (step.part for step in steps):
+            ledger = self._ledger(part.log)
+            if ledger is not None and (found := first_folded(ledger, part.after, part.upto)) is not None:
+                raise LogGap(
+                    f"changes of table {part.name!r} were folded into later ones before the lake had them",
+                    after=part.after,
+                    upto=part.upto,
+                    folded=f"{found[0]} to {found[1]}",
+                )
 
     def _table_step(self, cut: Cut, part: TableCut, before: TableVersion | None) -> TableStep:
         found = self._loads.get(part.log) or read_load(self._lake, part.log)

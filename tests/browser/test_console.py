@@ -94,6 +94,7 @@ async def test_a_shape_says_who_reads_it_and_how_fast_it_changes(newest_database
         await console.loop.add("orders", "orders")
         await console.loop.add("customers", "customers")
         newest_database.execute("INSERT INTO orders SELECT g, 1, 'new', 3 FROM generate_series(1, 20) g")
+        await console.loop.caught_up()
         reader = Reader(console.http, {"table": "orders"})
         await reader.catch_up()
         held = readers.create_task(reader.step(live="true"))
@@ -125,7 +126,7 @@ async def test_a_step_of_slot_insurance_is_told_on_every_view(newest_database: D
         await expect(page.locator("#trouble")).to_be_empty()
 
         newest_database.execute("INSERT INTO orders VALUES (1, 1, 'new', 3)", *WAL_OF_40_MB)
-        await expect(page.locator("#trouble")).to_contain_text(re.compile(r"Slot insurance: \d.* is used: nothing is done"))
+        await expect(page.locator("#trouble")).to_contain_text(re.compile(r"\d % of .* is used: nothing is done yet"))
         await expect(page.locator(".pill.warning", has_text="alert")).to_have_count(1)
         await expect(page.locator(".facts").first).to_contain_text("the shape orders")
         await expect(page.locator(".facts").first).to_contain_text("shapelog shapes remove orders")

@@ -46,8 +46,8 @@ POINTS = [
     "after storage.store:Store.create_log",
     "before shapes.registry:Registry.ready",
     "after shapes.registry:Registry.ready",
-    "before shapes.registry:Registry.ended",
-    "after shapes.registry:Registry.ended",
+    "before shapes.registry:Registry.all_ended",
+    "after shapes.registry:Registry.all_ended",
     "after shapes.endings:empty_base",
     "after shapes.registry:Registry.rebased",
 ]

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from storage.lake import open_lake
 from storage.lake.errors import LogGap, TaskFailed
 from storage.lake.materialize import Order, Told, materialize
+from storage.lake.metrics import Trigger
 from storage.lake.source import register
 from storage.lake.spark import open_session, runner_of
 from storage.lake.tasks import MergeRange
@@ -85,7 +86,7 @@ def test_a_condition_with_a_name_comes_back_from_a_worker(lakes: Lakes, session:
     lakes.bank.confirm()
     writer = lakes.writer()
     writer._run = runner_of(session)
-    writer._is_touched = lambda *_: True  # type: ignore[method-assign]  # so that a worker is the first to notice
+    writer._trigger = lambda *_: Trigger.ROWS  # type: ignore[method-assign]  # so that a worker is the first to notice
     lakes.bank.store.remove_log(lakes.bank.logs["savings"])
     with pytest.raises(LogGap):
         writer.step()

@@ -1,5 +1,7 @@
 """A shape's rate of changes: what its log got between two looks, at half a minute's distance and not at every look."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,12 +25,13 @@ def test_a_rate_is_what_came_between_the_two_looks(steps: list[tuple[float, dict
         now += seconds
         totals = {log: total + more.get(log, 0) for log, total in totals.items()}
         rates.look(now, count)
-        kept = [look for look in counted if now - look[0] <= CHANGE_RATE_SECONDS]
-        (began, before), (ended, last) = (counted[-2:] if len(kept) < 2 <= len(counted) else kept)[0], counted[-1]
+        ended, last = counted[-1]
+        recent = [look for look in counted if ended - look[0] <= CHANGE_RATE_SECONDS]
+        began, before = (recent if len(recent) > 1 else counted[-2:])[0]
         for log in totals:
             got = rates.of(log)
             assert got == (None if len(counted) < 2 else round((last[log] - before[log]) / (ended - began), 1))
-    for (one, _), (other, _) in zip(counted, counted[1:], strict=False):
+    for (one, _), (other, _) in pairwise(counted):
         assert other - one >= CHANGE_LOOK_SECONDS
 
 

@@ -1,5 +1,6 @@
 """Idleness against a plain model: a list of all that happened to each log."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -13,7 +14,6 @@ LOGS = st.integers(1, 5)
 @dataclass
 class Known:
     uses: list[float] = field(default_factory=list)
-    readers: int = 0
 
 
 class IdlenessLife(RuleBasedStateMachine):
@@ -23,6 +23,7 @@ class IdlenessLife(RuleBasedStateMachine):
         super().__init__()
         self.idleness = Idleness()
         self.known: dict[int, Known] = {}
+        self.readers = Counter[int]()
         self.now = 0.0
 
     @rule(seconds=st.integers(0, 10))
@@ -39,6 +40,7 @@ class IdlenessLife(RuleBasedStateMachine):
     def remove(self, log: int) -> None:
         self.idleness.remove(log)
         self.known.pop(log, None)
+        self.readers[log] = 0
 
     @rule(log=LOGS, late=st.integers(0, 3))
     def touch(self, log: int, late: int) -> None:
@@ -51,19 +53,23 @@ class IdlenessLife(RuleBasedStateMachine):
         self.idleness.enter(log, self.now)
         if log in self.known:
             self.known[log].uses.append(self.now)
-            self.known[log].readers += 1
-        assert self.idleness.readers_of(log) == (self.known[log].readers if log in self.known else 0)
+        self.readers[log] += 1
 
     @rule(log=LOGS)
     def leave(self, log: int) -> None:
         self.idleness.leave(log, self.now)
         if log in self.known:
             self.known[log].uses.append(self.now)
-            self.known[log].readers = max(0, self.known[log].readers - 1)
+        self.readers[log] = max(0, self.readers[log] - 1)
+
+    @invariant()
+    def readers_are_counted_of_all_logs(self) -> None:
+        for log in range(1, 6):
+            assert self.idleness.readers_of(log) == self.readers[log]
 
     @invariant()
     def those_without_readers_are_named_oldest_first(self) -> None:
-        unread = sorted((max(known.uses), log) for log, known in self.known.items() if not known.readers)
+        unread = sorted((max(known.uses), log) for log, known in self.known.items() if not self.readers[log])
         for seconds in (0, 3, 20):
             idle = [log for used, log in unread if self.now - used >= seconds]
             assert self.idleness.idle(self.now, seconds) == idle

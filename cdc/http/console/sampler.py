@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 from cdc.app import App
 from cdc.http.console.samples import Reading, Samples
@@ -36,8 +37,7 @@ class Sampler:
     async def _run(self) -> None:
         while True:
             self.samples.add(self.reading())
-            house = self._app.house
-            self.rates.look(house.clocks.monotonic(), lambda: taken_rows(house.store))
+            self.rates.look(self._app.house.clocks.monotonic(), partial(taken_rows, self._app.house.store))
             await asyncio.sleep(SAMPLE_SECONDS)
 
     def reading(self) -> Reading:

@@ -1,0 +1,146 @@
+"""A shape's changes over HTTP, for ever, with and without an event loop: the shell of `client_state`.
+
+Invariants:
+    a batch is handed out once; who stops between two and goes on from `position` misses none
+    between two requests of which the first failed there is a pause, and every wait has a bound
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Final
+
+import httpx
+import orjson
+
+from shapes.client_state import Batch, Follower, Position
+from shapes.client_values import PARSERS, Parser
+from shapes.http.errors import RequestRefused
+from shapes.limits import CLIENT_SECONDS_MAX
+
+logger = logging.getLogger(__name__)
+
+_LOST: Final = (httpx.RequestError, orjson.JSONDecodeError)
+"""Nothing came, or something that a network or a proxy has broken."""
+
+
+class ShapeStream:
+    """Changes of a shape, for ever, over whatever breaks in between. To be iterated once, with or without `async`."""
+
+    def __init__(  # noqa: PLR0913 - as many as a question has parts
+        self,
+        url: str,
+        table: str | None = None,
+        *,
+        where: str | None = None,
+        params: Mapping[int, str] | None = None,
+        columns: str | None = None,
+        live_sse: bool = False,
+        position: Position | None = None,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        parsers: Mapping[str, Parser] | None = None,
+        **more: str,
+    ) -> None:
+        """`url` ends in `/v1/shape`; `more` are other parameters of the protocol, such as `replica` and `log`.
+
+        `live_sse`: changes come as a stream of events, each as soon as it is there; without it, by requests that are
+        held until there is news. `position`: that of an earlier stream, to go on from. `token`: a shape token, or the
+        server's secret. `parsers`: from text to values, by types' names, beside those that are there.
+        """
+        if not url.startswith(("http://", "https://")):
+            raise RequestRefused(f"the address {url!r} begins with neither http:// nor https://")
+        given = {"table": table, "where": where, "columns": columns, **more}
+        asked = {name: value for name, value in given.items() if value is not None}
+        asked |= {f"params[{number}]": value for number, value in (params or {}).items()}
+        self._follower = Follower(asked, position or Position(), {**PARSERS, **(parsers or {})}, live_sse)
+        self._url = url
+        self._options: dict[str, Any] = {
+            "headers": {**(headers or {}), **({"authorization": f"Bearer {token}"} if token else {})},
+            "timeout": CLIENT_SECONDS_MAX,
+        }
+
+    @property
+    def position(self) -> Position:
+        """Behind all batches that were handed out."""
+        return self._follower.position
+
+    @property
+    def schema(self) -> Mapping[str, Mapping[str, Any]]:
+        """The columns, once the first batch has come."""
+        return self._follower.schema
+
+    def __iter__(self) -> Iterator[Batch]:
+        with httpx.Client(**self._options) as client:
+            while True:
+                yield from self._ask(client)
+                if pause := self._follower.pause_seconds(random.random()):  # noqa: S311 - nobody guesses for gain
+                    time.sleep(pause)
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        async with httpx.AsyncClient(**self._options) as client:
+            while True:
+                async for batch in self._ask_async(client):
+                    yield batch
+                if pause := self._follower.pause_seconds(random.random()):  # noqa: S311 - as above
+                    await asyncio.sleep(pause)
+
+    def _ask(self, client: httpx.Client) -> Iterator[Batch]:
+        """One request, and what its answer brings."""
+        follower, stream = self._follower, None
+        try:
+            with client.stream("GET", self._url, params=follower.next_params()) as answer:
+                if follower.begins_stream(answer.status_code, answer.headers):
+                    stream = _Stream()
+                    for piece in answer.iter_bytes():
+                        stream.brought_anything = True
+                        yield from follower.feed(piece)
+                    stream.end(follower)
+                else:
+                    answer.read()
+                    batch = follower.take(answer.status_code, answer.headers, answer.content)
+                    if batch is not None:
+                        yield batch
+        except _LOST as error:
+            self._lose(stream, error)
+
+    async def _ask_async(self, client: httpx.AsyncClient) -> AsyncIterator[Batch]:
+        follower, stream = self._follower, None
+        try:
+            async with client.stream("GET", self._url, params=follower.next_params()) as answer:
+                if follower.begins_stream(answer.status_code, answer.headers):
+                    stream = _Stream()
+                    async for piece in answer.aiter_bytes():
+                        stream.brought_anything = True
+                        for batch in follower.feed(piece):
+                            yield batch
+                    stream.end(follower)
+                else:
+                    await answer.aread()
+                    whole = follower.take(answer.status_code, answer.headers, answer.content)
+                    if whole is not None:
+                        yield whole
+        except _LOST as error:
+            self._lose(stream, error)
+
+    def _lose(self, stream: "_Stream | None", error: Exception) -> None:
+        if stream is None:
+            self._follower.lost()
+        else:
+            stream.end(self._follower, is_broken=True)
+        if self._follower.failures:
+            logger.warning("no answer from %s, asking again: %s", self._url, error or type(error).__name__)
+
+
+class _Stream:
+    """A stream of events that is open."""
+
+    def __init__(self) -> None:
+        self.brought_anything = False
+        self._began = time.monotonic()
+
+    def end(self, follower: Follower, *, is_broken: bool = False) -> None:
+        lasted = time.monotonic() - self._began
+        follower.stream_ended(lasted, brought_anything=self.brought_anything, is_broken=is_broken)
