@@ -103,7 +103,7 @@ def print_steps(steps: Iterator[Step], out: TextIO, notes: TextIO, *, as_json: b
 
 def as_text(row: dict[str, Any]) -> str:
     """A row on one line, as `shapelog read` prints it."""
-    words = [row["offset"], row["kind"]]
+    words = [row["offset"], row["kind"], *([f"xid:{row['xid']}"] if "xid" in row else [])]
     words += [f"{name}={shown(value)}" for name, value in (row.get("new") or {}).items()]
     words += [f"old.{name}={shown(value)}" for name, value in (row.get("old") or {}).items()]
     return " ".join(words)

@@ -4,6 +4,7 @@ Invariants:
     no row is appended, and no chunk written, before the *born* record is synced (A11): `Ground.born` sees to that
     the snapshot that is recorded is the one that is copied: its transaction stays open from the look to the last row
     all that the snapshot has is on the server's disk before it is recorded: a crash of the server undoes none of it
+    the table is the one that was defined when its snapshot is taken, and stays so until all is copied: it is locked
     while the shape has joined, every wait ends when it must leave; what goes to disk is waited for to its end
     whoever cancels `run` finds no thread of it writing; `Ground.leave`, or the next start, removes what was begun
 """
@@ -66,6 +67,12 @@ class Ground(Protocol):
 
     async def must_leave(self) -> str:
         """Return when a shape that has joined has to leave, and why; wait forever if that never comes."""
+
+    async def look_again(self, connection: Connection) -> None:
+        """See that the table is what was published, in the snapshot's transaction, which has its lock.
+
+        Raises `TableChanged` if the shape was not defined for it, `MustLeave` if other partitions have to be published.
+        """
 
     def unseen(self, snapshot: Snapshot) -> Words:
         """What the snapshot lacks of what was streamed before the last `join`, or ran when the process began to stream.
@@ -301,6 +308,8 @@ class Birth:
     async def _take_snapshot(self) -> None:
         assert self._selection is not None, "publishing ended with it"
         self._transaction = await SnapshotTransaction.open(self._conninfo, self._application, self._selection)
+        # It may have been altered since it was published; a stream that has described it already does not do so again.
+        await self._ground.look_again(self._transaction.connection)
 
     async def _roll_back(self) -> None:
         transaction, self._transaction = self._transaction, None

@@ -45,6 +45,8 @@ def _array(column: Mapping[str, Any], values: list[Any]) -> pa.Array:
     wanted = _type_of(column)
     if kind == "uuid" and not dims:
         values = _texts(values)
+    if not all(_fits(value, dims) for value in values):
+        wanted = None  # Postgres holds nobody to `dims`, and Arrow would take a text for a list of letters
     for _ in range(dims if wanted is not None else 0):
         wanted = pa.list_(wanted)
     try:
@@ -71,11 +73,17 @@ def _type_of(column: Mapping[str, Any]) -> pa.DataType | None:
     return _TYPES.get(kind, pa.string())
 
 
+def _fits(value: Any, dims: int) -> bool:  # noqa: ANN401 - of any type
+    if value is None or not dims:
+        return not isinstance(value, list)
+    return isinstance(value, list) and all(_fits(item, dims - 1) for item in value)
+
+
 def _texts(values: Iterable[Any]) -> list[str | None]:
     return [None if value is None else _text(value) for value in values]
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - of any type
+def _text(value: Any) -> str:  # noqa: ANN401 - as above
     return _json(value) if isinstance(value, dict | list | bool) else str(value)
 
 

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 import httpx
@@ -82,8 +83,9 @@ class ShapeStream:
     async def __aiter__(self) -> AsyncIterator[Batch]:
         async with httpx.AsyncClient(**self._options) as client:
             while True:
-                async for batch in self._ask_async(client):
-                    yield batch
+                async with aclosing(self._ask_async(client)) as batches:
+                    async for batch in batches:
+                        yield batch
                 if pause := self._follower.pause_seconds(random.random()):  # noqa: S311 - as above
                     await asyncio.sleep(pause)
 
@@ -106,7 +108,7 @@ class ShapeStream:
         except _LOST as error:
             self._lose(stream, error)
 
-    async def _ask_async(self, client: httpx.AsyncClient) -> AsyncIterator[Batch]:
+    async def _ask_async(self, client: httpx.AsyncClient) -> AsyncGenerator[Batch, None]:
         follower, stream = self._follower, None
         try:
             async with client.stream("GET", self._url, params=follower.next_params()) as answer:
@@ -126,12 +128,14 @@ class ShapeStream:
             self._lose(stream, error)
 
     def _lose(self, stream: "_Stream | None", error: Exception) -> None:
+        if isinstance(error, httpx.LocalProtocolError) and stream is None:  # a header that cannot be sent
+            raise RequestRefused(f"nothing was asked: {error}") from error
         if stream is None:
             self._follower.lost()
         else:
             stream.end(self._follower, is_broken=True)
         if self._follower.failures:
-            logger.warning("no answer from %s, asking again: %s", self._url, error or type(error).__name__)
+            logger.warning("no answer from %s, asking again: %s", self._url, str(error) or type(error).__name__)
 
 
 class _Stream:

@@ -81,11 +81,7 @@ class ShapeGround:
                     await house.endings.by_publication(published.changes)
             await in_thread(house.lineage.published, published.state)
             self._published = published.state
-            table = await self._look_up(connection)
-        verdict = relevance(wanted, table)
-        if table is None or isinstance(verdict, Ends):
-            text = verdict.text if isinstance(verdict, Ends) else "it is gone"
-            raise TableChanged(f"the table is not what the shape was defined for: {text}")
+            table = self._judged(await self._look_up(connection))
         self._table = table
         columns = {column.name: column.for_where for column in table.columns}
         self._clause = None if wanted.where is None else Clause.stored(wanted.where, columns)
@@ -137,6 +133,13 @@ class ShapeGround:
             await house.turn.wait_for(lambda: not self._is_fed() or self._held_bytes() > HELD_BYTES_MAX)
         is_fed = house.collector.members.get(member.number) is member if member is not None else False
         return f"more than {HELD_BYTES_MAX:,} bytes of changes came while it waited" if is_fed else "the stream broke"
+
+    async def look_again(self, connection: Connection) -> None:
+        """Compare the table with the definition once more, now that it is locked."""
+        assert self._table is not None, "publishing comes first"
+        table = self._judged(await self._look_up(connection))
+        if table.leaves != self._table.leaves:
+            raise MustLeave("partitions came or went before the snapshot")
 
     def unseen(self, snapshot: Snapshot) -> Words:
         """What the snapshot should have seen."""
@@ -216,6 +219,14 @@ class ShapeGround:
 
     async def _look_up(self, connection: Connection) -> Table | None:
         return (await read_tables(connection, [self._definition.oid])).get(self._definition.oid)
+
+    def _judged(self, table: Table | None) -> Table:
+        """The table, if it is still the one that was defined."""
+        verdict = relevance(self._definition, table)
+        if table is None or isinstance(verdict, Ends):
+            text = verdict.text if isinstance(verdict, Ends) else "it is gone"
+            raise TableChanged(f"the table is not what the shape was defined for: {text}")
+        return table
 
     async def _release(self, member: Member, entry: Entry) -> None:
         house = self._house

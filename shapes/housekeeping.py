@@ -129,7 +129,7 @@ class Housekeeping:
         if streamed is not None and streamed.is_look_due:
             streamed.forget_seen(await look(connection))
         unused = self._unused()  # nothing may come between this and the call: a birth could begin to want one
-        if unused and await house.session.publisher.release(connection, unused, house.clocks.monotonic()):
+        if await house.session.publisher.release(connection, unused, house.clocks.monotonic()):
             state = house.session.publisher.baseline
             if state is not None:
                 await asyncio.to_thread(house.lineage.published, state)

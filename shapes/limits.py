@@ -162,7 +162,7 @@ TYPE_DEPTH_MAX: Final = 16
 """Types within types (arrays of composites of ranges ..): what lies deeper is told as text."""
 
 CLIENT_SECONDS_MAX: Final = 45.0
-"""For an answer to our client to begin and to go on: twice as long as a server holds a request, or is silent in a stream."""
+"""For an answer to our client to begin and to go on: twice what a server holds a request, or is silent in a stream."""
 
 CLIENT_PAUSE_SECONDS_MIN: Final = 0.4
 """Our client's pause after one attempt that failed; each that fails after it doubles the pause."""

@@ -19,6 +19,7 @@ from shapes.shape_names import default_name
 from shapes.tables import find_table, read_tables
 from storage.bases import Base
 from storage.catalog_records import Life
+from storage.errors import UnknownLog
 from storage.marks import Marks
 from storage.offset import SNAPSHOT_END
 from storage.store_reader import StoreReader
@@ -162,7 +163,10 @@ class ShapeService:
             return None
         base = entry.shape.base
         if base is None:
-            bases = self.reader.bases(entry.log)
+            try:
+                bases = self.reader.bases(entry.log)
+            except UnknownLog:
+                return None  # its record comes before its log (A11), which is about to be made
             if not bases:
                 return None
             base = bases[0].number

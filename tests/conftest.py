@@ -7,7 +7,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.coroutines", "tests.postgres"]
+pytest_plugins = ["tests.coroutines", "tests.nginx", "tests.postgres"]
 
 # No deadline and no complaint of slowness: a busy machine is not a fault of the code, and a test that hangs meets
 # pytest's timeout. The blob makes a failure of another machine repeatable with @reproduce_failure.

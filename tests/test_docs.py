@@ -44,6 +44,11 @@ def metrics(module: ModuleType) -> Iterator[str]:
             yield value
 
 
+def lake_metrics(module: ModuleType) -> Iterator[str]:
+    """Those of the one enumeration; triggers are values of a label."""
+    yield from (str(member.value) for member in module.LakeMetric)
+
+
 # Names that a user may meet: where they are defined, how to list them, and the document that explains each. Storage's
 # come first in a document; those of the other packages are in sections of these titles behind them.
 SECTIONS = {
@@ -59,6 +64,7 @@ VOCABULARIES = [
     pytest.param("storage.metrics", metrics, "docs/metrics.md", id="metrics"),
     pytest.param("storage.lake.limits", limits, "docs/limits.md", id="lake limits"),
     pytest.param("storage.lake.errors", error_codes, "docs/errors.md", id="lake errors"),
+    pytest.param("storage.lake.metrics", lake_metrics, "docs/metrics.md", id="lake metrics"),
     pytest.param("cdc.source.limits", limits, "docs/limits.md", id="source limits"),
     pytest.param("cdc.source.errors", error_codes, "docs/errors.md", id="source errors"),
     pytest.param("shapes.limits", limits, "docs/limits.md", id="shapes limits"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from storage.lake.lake_reader import Lake, LakeVersion
+    from storage.lake.lake_reader import Lake, LakeTable, LakeVersion
 
 
 class Action(StrEnum):
@@ -16,6 +16,8 @@ class Action(StrEnum):
     VERSIONS = "versions"
     SHOW = "show"
     FILES = "files"
+    READ = "read"
+    EXPORT = "export"
     COMPACT = "compact"
 
 
@@ -24,13 +26,15 @@ def lake(
         Action,
         typer.Argument(
             metavar="ACTION",
-            help="versions: list them. show: the tables of one. files: the files of one table. compact: remove what"
-            " only old versions need.",
+            help="versions: list them. show: the tables of one. files: the files of one table. read: its first rows."
+            " export: all of them, in one file. compact: remove what only old versions need.",
             show_default=False,
         ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The lake's folder.", show_default=False)],
-    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="For files.", show_default=False)] = None,
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="For files, read, export.", show_default=False)
+    ] = None,
     version: Annotated[
         int | None, typer.Option(metavar="N", help="A version by its number.", show_default="the newest")
     ] = None,
@@ -38,7 +42,12 @@ def lake(
         str | None,
         typer.Option(metavar="WHEN", help="The newest version up to an LSN (0/16B3748) or a time.", show_default=False),
     ] = None,
-    side: Annotated[str, typer.Option(metavar="SIDE", help="For files: state or changes.")] = "state",
+    side: Annotated[str, typer.Option(metavar="SIDE", help="For those: state or changes.")] = "state",
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="For read: so many rows.")] = 10,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For export: .parquet, .csv or .jsonl.", show_default=False),
+    ] = None,
     keep: Annotated[int, typer.Option(metavar="N", min=1, help="For compact: so many versions stay.")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print facts as JSON.")] = False,
 ) -> None:
@@ -50,6 +59,8 @@ def lake(
       shapelog lake versions lake
       shapelog lake show lake --as-of 0/16B3748
       shapelog lake files lake orders --side changes
+      shapelog lake read lake orders --limit 3
+      shapelog lake export lake orders --to orders.csv --version 7
       shapelog lake compact lake --keep 10
     """  # noqa: D301 - typer wants the control character itself
     from cdc.mistake import Mistake
@@ -64,25 +75,46 @@ def lake(
     if action is Action.COMPACT:
         _compact(opened.root, keep, as_json=as_json)
         return
-    if action is Action.FILES:
+    if action in (Action.FILES, Action.READ, Action.EXPORT):
         if table is None:
-            raise Mistake("name the table: shapelog lake files DIR TABLE")
-        files = _chosen(opened, version, as_of).table(table).files(side)
-        if as_json:
-            print_json(files)
-        else:
-            for path in files:
-                typer.echo(path)
+            raise Mistake(f"name the table: shapelog lake {action.value} DIR TABLE")
+        _of_table(action, _chosen(opened, version, as_of).table(table), side, limit, to, as_json=as_json)
         return
     if action is Action.VERSIONS:
         rows = [_version_line(one) for one in opened.versions()]
     else:
         chosen = _chosen(opened, version, as_of)
-        rows = [_table_line(chosen, name) for name in chosen.tables]
+        rows = [_table_line(chosen, name) | (_table_facts(chosen, name) if as_json else {}) for name in chosen.tables]
     if as_json:
         print_json(rows)
     elif rows:
         print_table([*rows[0]], [[*row.values()] for row in rows])
+
+
+def _of_table(action: Action, table: "LakeTable", side: str, limit: int, to: Path | None, *, as_json: bool) -> None:
+    from cdc.commands.lake_rows import export_rows, read_rows
+    from cdc.mistake import Mistake
+    from cdc.output import print_json
+    from storage.lake.errors import NoVersion
+
+    missing = [path for path in table.files(side) if not Path(path).is_file()]
+    if missing and action is not Action.FILES:
+        raise NoVersion("files of this version are gone: it was retired, or they were removed", first=missing[0])
+    if action is Action.READ:
+        read_rows(table, side, limit, as_json=as_json)
+    elif action is Action.EXPORT:
+        if to is None:
+            raise Mistake("say where to: --to FILE")
+        count = export_rows(table, side, to)
+        if as_json:
+            print_json({"file": str(to), "rows": count})
+        else:
+            typer.echo(f"{count:,} rows in {to}")
+    elif as_json:
+        print_json(table.files(side))
+    else:
+        for path in table.files(side):
+            typer.echo(path)
 
 
 def _chosen(opened: "Lake", number: int | None, as_of: str | None) -> "LakeVersion":
@@ -120,13 +152,36 @@ def _version_line(version: "LakeVersion") -> dict[str, Any]:
 
 def _table_line(version: "LakeVersion", name: str) -> dict[str, Any]:
     """Sizes come from the files' footers, so this takes a moment for many files."""
+    import pyarrow.parquet as pq
+
     table = version.table(name)
     line: dict[str, Any] = {"table": name, "generation": table.facts.generation, "upto": str(table.facts.upto)}
     for side in ("state", "changes"):
-        files = [Path(path) for path in table.files(side)] if table.facts.side(side) else []
-        line |= {f"{side} rows": table.dataset(side).count_rows() if files else 0}
+        files = [path for path in map(Path, table.files(side)) if path.is_file()] if table.facts.side(side) else []
+        line |= {f"{side} rows": sum(pq.read_metadata(path).num_rows for path in files)}
         line |= {f"{side} files": len(files), f"{side} bytes": sum(path.stat().st_size for path in files)}
     return line | {"quarantined": table.facts.quarantined}
+
+
+def _table_facts(version: "LakeVersion", name: str) -> dict[str, Any]:
+    """What programs want to know as well: how far the table is safe, and what is odd about its folder."""
+    import pyarrow.dataset as ds
+
+    from cdc.source.lsn import format_lsn
+    from storage.lake.retire import orphans_of
+
+    table = version.table(name)
+    sides = [side for side in ("state", "changes") if table.facts.side(side)]
+    missing = [path for side in sides for path in table.files(side) if not Path(path).is_file()]
+    changes = ds.dataset([path for path in table.files("changes") if path not in missing], table.schema("changes"))
+    return {
+        "version": version.number,
+        "version lsn": format_lsn(version.lsn),
+        "safe below": None if missing else format_lsn(version.lsn),
+        "missing files": missing,
+        "orphan files": sum(orphans_of(version.root, table.facts, side) for side in sides),
+        "gaps": changes.count_rows(filter=ds.field("_kind") == "refetch"),
+    }
 
 
 def _compact(root: Path, keep: int, *, as_json: bool) -> None:

@@ -1,16 +1,18 @@
 """The command `shapelog materialize`: bring a lake up to date, once or for ever."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cdc.commands.connection import DataDir
+from cdc.commands.work_bar import WorkBar
 from cdc.config.options import option
 
 if TYPE_CHECKING:
-    from storage.lake.materialize import Told
+    from storage.lake.materialize import Order, Told
 
 
 def materialize(
@@ -32,6 +34,13 @@ def materialize(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark's.", show_default=False)
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, max=65535, help="Answer at /metrics of this port; 0: any.", show_default=False
+        ),
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(metavar="HOST", help="Where that port is.")] = "127.0.0.1",
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each version.")] = False,
 ) -> None:
     """Turn named shapes into Parquet tables that agree with each other at one moment of the database.
@@ -50,20 +59,34 @@ def materialize(
         raise Mistake("say how often: --once, or --every with seconds")
     settings = dict(_setting(text) for text in conf or ())
     try:
-        from storage.lake.materialize import Order
+        from storage.lake.materialize import Order, check_data
         from storage.lake.materialize import materialize as run_materialize
-        from storage.lake.spark import open_session, runner_of
+        from storage.lake.spark import LOG_NAME, open_session, own_folder, runner_of
     except ImportError as error:
         raise LakeNotInstalled(f"a package is missing: {error.name}") from None
     order = Order(data_dir, lake, tuple(shape) if shape else None, every)
+    check_data(data_dir)  # before Spark is started, which takes seconds
     _stop_on_signals(order.stop.set)
-    session = open_session(master, settings)
-    try:
-        if not as_json and session.sparkContext.uiWebUrl:
-            typer.echo(f"Spark shows its work at {session.sparkContext.uiWebUrl}", err=True)
-        run_materialize(order, runner_of(session), _teller(as_json=as_json))
-    finally:
-        session.stop()
+    with _numbers(order, metrics_host, metrics_port):
+        session = open_session(master, settings)
+        try:
+            if not as_json:
+                if session.sparkContext.uiWebUrl:
+                    typer.echo(f"Spark shows its work at {session.sparkContext.uiWebUrl}", err=True)
+                typer.echo(f"Spark's own log is {own_folder() / LOG_NAME}", err=True)
+            bar = None if as_json else WorkBar()
+            run_materialize(order, runner_of(session, bar), _teller(as_json=as_json))
+        finally:
+            session.stop()
+
+
+def _numbers(order: "Order", host: str, port: int | None) -> AbstractContextManager[object]:
+    """The port for metrics, if one is wanted."""
+    if port is None:
+        return nullcontext()
+    from cdc.telemetry.lake_metrics import lake_metrics_served
+
+    return lake_metrics_served(order.data, order.lake, order.metrics, host, port)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -101,6 +124,7 @@ def _teller(*, as_json: bool) -> Callable[["Told"], None]:
                 "lsn": None if version is None else version.lsn,
                 "rows": told.step.rows,
                 "seconds": round(told.seconds, 3),
+                "trigger": told.step.trigger,
                 "waits_for": told.step.waits_for,
             }
             typer.echo(orjson.dumps(line).decode())

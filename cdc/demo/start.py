@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import signal
 import tempfile
@@ -42,6 +43,8 @@ PROBLEMS: Final = (
 )
 """What a demo may end with that does not prove what it is to prove."""
 
+_READERS_LOG: Final = "shapes.client_stream"
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -63,6 +66,7 @@ class Interrupted(Exception):
 
 def run_demo(console: Console, seconds: float, keep: Path | None, *, with_lake: bool, as_json: bool) -> Ended:
     """Run the demo in a folder, and say how it ended."""
+    logging.getLogger(_READERS_LOG).setLevel(logging.ERROR)  # readers lose the server at each kill
     no_lake = why_not() if with_lake else "not asked for"
     board = Board(seconds, started_at=time.monotonic(), now=time.monotonic())
     board.lake = "" if no_lake is None else f"none, {no_lake}"

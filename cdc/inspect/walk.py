@@ -17,7 +17,7 @@ from storage.disk import LocalDisk
 from storage.errors import AboveUpper
 from storage.folder_reader import FolderReader
 from storage.offset import BEFORE_ALL, SNAPSHOT_END, LogOffset
-from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, Kind, wire_sizes
+from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, XID, Kind, wire_sizes
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks when following: files tell nobody that they grew, and a person does not see less."""
@@ -86,8 +86,10 @@ class LogRows:
 
 def rows_as_json(batch: pa.RecordBatch) -> Iterator[str]:
     """A JSON object a row. What was not sent with a row is named in `absent`, and not among its values."""
-    for offset, kind, absent, new, old in _rows(batch):
+    for offset, kind, xid, absent, new, old in _rows(batch):
         row: dict[str, Any] = {"offset": offset, "kind": kind}
+        if xid is not None:
+            row["xid"] = xid
         if new is not None:
             row["new"] = {name: value for name, value in new.items() if name not in absent}
         if old is not None:
@@ -99,8 +101,8 @@ def rows_as_json(batch: pa.RecordBatch) -> Iterator[str]:
 
 def rows_as_text(batch: pa.RecordBatch) -> Iterator[str]:
     """A line a row. Whatever the values are, they stay on it: they are quoted where they are not plain."""
-    for offset, kind, absent, new, old in _rows(batch):
-        words = [offset, kind]
+    for offset, kind, xid, absent, new, old in _rows(batch):
+        words = [offset, kind, *([] if xid is None else [f"xid:{xid}"])]
         words += [f"{name}={shown(value)}" for name, value in (new or {}).items() if name not in absent]
         words += [f"old.{name}={shown(value)}" for name, value in (old or {}).items()]
         yield " ".join(words)
@@ -109,7 +111,7 @@ def rows_as_text(batch: pa.RecordBatch) -> Iterator[str]:
 _Values: TypeAlias = dict[str, Any] | None
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, str, Sequence[str], _Values, _Values]]:
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int | None, Sequence[str], _Values, _Values]]:
     """Row by row: this is for people and pipes, and they are slower than it is."""
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     names = [field.name for field in batch.schema.field(NEW).type]
@@ -118,13 +120,14 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, str, Sequence[str], _Val
         columns[TX],
         columns[OP],
         columns[KIND],
+        columns.get(XID, nothing),
         columns.get(ABSENT, nothing),
         columns[NEW],
         columns.get(OLD, nothing),
         strict=True,
     )
-    for tx, op, kind, absent, new, old in rows:
-        yield str(LogOffset(tx, op)), Kind(kind).name.lower(), _names(absent, names), new, old
+    for tx, op, kind, xid, absent, new, old in rows:
+        yield str(LogOffset(tx, op)), Kind(kind).name.lower(), xid, _names(absent, names), new, old
 
 
 def _names(bitmap: bytes | None, names: Sequence[str]) -> list[str]:

@@ -3,9 +3,11 @@
 from typing import Final
 
 from cdc.app import App
+from cdc.simulate.comparison import base_of, compare, follow
 from cdc.simulate.definitions import predicate_of
-from cdc.simulate.oracle import Expectation, Violation, base_of, compare, follow
+from cdc.simulate.oracle import Expectation, Violation
 from cdc.simulate.publisher import publication
+from cdc.simulate.readers import Readers
 from cdc.simulate.surroundings import Surroundings
 from shapes.definition import Definition
 from shapes.stream_record import StreamRecord, read_stream_record
@@ -14,9 +16,11 @@ from storage.catalog_records import Life, Shape
 from storage.clocks import Clocks
 from storage.disk import Disk
 from storage.errors import StorageError
+from storage.log_counts import log_bytes
 from storage.memory_disk import luckiest
 from storage.offset import LogOffset
 from storage.progress import ProgressLog
+from storage.retention import RetentionPolicy, over_limit
 from storage.store import Store
 from storage.store_reader import StoreReader
 
@@ -33,6 +37,7 @@ class Checks:
         self._followed_app: App | None = None
         self._followed: dict[str, tuple[LogOffset, int]] = {}
         """By handle: how far a reader in this process has read, and how often it has looked."""
+        self._readers = Readers(self.expected, is_forgetful=around.server.is_forgetful)
 
     def expected(self, shape: Shape) -> Expectation:
         """What the shape's log must hold."""
@@ -59,6 +64,8 @@ class Checks:
                 if durable > visible:
                     raise Violation(f"log {entry.log}: D {durable} is above V {visible}")
                 self._look(reader, entry.shape, visible)
+        if app.house.is_streaming:
+            self._readers.look(app)
 
     def _look(self, reader: StoreReader, shape: Shape, visible: LogOffset) -> None:
         """As somebody reads who has read before; now and then as somebody who begins anew."""
@@ -121,6 +128,7 @@ class Checks:
         timeline = self._around.server.timeline
         if timeline != self._timeline:
             self._timeline, self._expected, self._followed = timeline, {}, {}
+            self._readers.forget()
         return record is None or record.identity is None or record.identity.timeline == timeline
 
     def is_quiet(self, app: App) -> str:
@@ -139,7 +147,7 @@ class Checks:
         if (self._around.server.confirmed or 0) < last:
             return f"the server heard {self._around.server.confirmed} of {last}"
         lacks = (self._lacks(app, entry.shape) for entry in house.registry.living())
-        return next(filter(None, lacks), "")
+        return next(filter(None, lacks), "") or self._readers.waits(app)
 
     def _lacks(self, app: App, shape: Shape) -> str:
         """What is missing in a shape; nothing if nothing is."""
@@ -160,17 +168,25 @@ class Checks:
         self._is_emptied(reader, shape, 1 << 63)
         if base_of(reader, shape).number != shape.base:
             return f"log {shape.log} has a newer base than its shape, {shape.base}"
+        return self._is_short(app, shape.log)
+
+    def _is_short(self, app: App, log: int) -> str:
+        """What is to be folded, and is not."""
+        kept = app.settings.log_bytes_kept
+        size, files = log_bytes(app.store, log), app.store.log(log).files
+        if size > kept and over_limit(files, RetentionPolicy(kept // 2), now=0, held=None):
+            return f"log {log} has {size} bytes in {len(files.segments)} segments, and should be folded to {kept}"
         return ""
 
     def _is_durable(self, shape: Shape, durable: LogOffset, g: int) -> None:
         expected = self.expected(shape)
         expected.check_end(g - 1)
         at = expected.last_below(g)
-        if at is not None and not expected.is_stillborn and at.tx > durable.tx:
+        if at is not None and at.tx > durable.tx:
             raise Violation(f"{shape.handle} (log {shape.log}) is durable to {durable}, G is {g}, and a row is at {at}")
 
     def _is_emptied(self, reader: StoreReader, shape: Shape, g: int) -> None:
         """A TRUNCATE below G, which is not sent again, has its base."""
         at = self.expected(shape).last_truncate_below(g)
-        if at is not None and not self.expected(shape).is_stillborn and base_of(reader, shape).last < at:
+        if at is not None and base_of(reader, shape).last < at:
             raise Violation(f"{shape.handle} (log {shape.log}) has no base for the TRUNCATE at {at}, and G is {g}")

@@ -1,4 +1,4 @@
-"""What logs must hold, computed from the list of commits; and the comparison.
+"""What logs must hold, computed from the list of commits.
 
 Safety, for every shape that is ready: its base has exactly the rows that its snapshot saw; its log has exactly the
 changes of the transactions that the snapshot did not see, in the order of commits, whole transactions only; base and
@@ -7,20 +7,19 @@ log folded by key are the table's rows as of V.
 The expectation is computed a change at a time with dicts, from what the server did, not from what it sent.
 """
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from cdc.simulate.definitions import Named, Predicate
 from cdc.simulate.server import Change, Seen, Server, Transaction
-from cdc.simulate.tables import Version
+from cdc.simulate.tables import Key, Version
 from shapes.definition import Definition
-from storage.bases import Base
 from storage.catalog_records import Shape
 from storage.offset import LogOffset
 from storage.rows import Kind
-from storage.store_reader import StoreReader
+
+Rows = dict[Key, Named]
+"""By their keys."""
 
 
 class Violation(Exception):
@@ -56,11 +55,6 @@ class Expectation:
     """How many commits are in `rows`."""
     _fitting: dict[Version, bool] = field(default_factory=dict)
 
-    @property
-    def is_stillborn(self) -> bool:
-        """The table was altered before its snapshot was taken: it will end, and until then nobody knows what it has."""
-        return not self.fits(self.seen.versions[self.definition.oid])
-
     def fits(self, version: Version) -> bool:
         """Whether a table like this is still the one that the shape was defined for."""
         if version not in self._fitting:
@@ -72,9 +66,11 @@ class Expectation:
         return self._fitting[version]
 
     def check_end(self, tx: int) -> None:
-        """Raise `Violation` if the shape should have ended before this commit, or at it."""
+        """Raise `Violation` if the shape should not be born, or should have ended before this commit, or at it."""
+        if not self.fits(self.seen.versions[self.definition.oid]):
+            raise Violation(f"{self.definition} is there, and its table was another one when its snapshot was taken")
         self._catch_up()
-        if self.ends_at is not None and self.ends_at <= tx and not self.is_stillborn:
+        if self.ends_at is not None and self.ends_at <= tx:
             raise Violation(f"{self.definition} is there at {tx}, and its table was another one at {self.ends_at}")
 
     def up_to(self, tx: int) -> list[Told]:
@@ -92,21 +88,31 @@ class Expectation:
         self._catch_up()
         return next((row.at for row in reversed(self.rows) if row.at.tx < tx and row.kind is Kind.TRUNCATE), None)
 
-    def base(self) -> dict[tuple[str | None, ...], Named]:
+    def is_unsound_at(self, tx: int) -> bool:
+        """Whether a log up to this commit may lack something, or have more: its shape will end for that."""
+        self._catch_up()
+        ends = [one for one in (self.ends_at, self.hole_at) if one is not None]
+        return any(one <= tx for one in ends)
+
+    def base(self) -> Rows:
         """What the snapshot shows of the shape."""
         return self._matching(self._rows_seen())
 
-    def table_at(self, tx: int) -> dict[tuple[str | None, ...], Named]:
-        """The shape's rows of the table when all commits up to there, and those of the snapshot, are visible."""
+    def table_at(self, at: LogOffset) -> Rows:
+        """The shape's rows of the table when all changes up to there, and those of the snapshot, are visible."""
         rows = self._rows_seen()
         for transaction in self.server.wal:
-            if transaction.commit_lsn > tx:
+            if transaction.commit_lsn > at.tx:
                 break
-            if transaction.xid in self.seen.xids:
-                continue
-            for change in transaction.changes:
-                if change.relation.oid != self.definition.oid:
-                    continue
+            if transaction.xid not in self.seen.xids:
+                self._apply(rows, transaction, at)
+        return self._matching(rows)
+
+    def _apply(self, rows: Rows, transaction: Transaction, at: LogOffset) -> None:
+        is_whole = transaction.commit_lsn < at.tx or self.server.is_forgetful
+        op = 0
+        for change in transaction.changes:
+            if change.relation.oid == self.definition.oid and (is_whole or op <= at.op):
                 if change.kind == "T":
                     rows.clear()
                 if change.old is not None:
@@ -114,14 +120,14 @@ class Expectation:
                 if change.new is not None:
                     whole = change.version.named(change.new)
                     rows[self._key(whole)] = whole
-        return self._matching(rows)
+            op += 2 * change.is_published
 
-    def _rows_seen(self) -> dict[tuple[str | None, ...], Named]:
+    def _rows_seen(self) -> Rows:
         version = self.seen.versions[self.definition.oid]
         rows = (version.named(row) for row in self.seen.rows[self.definition.oid].values())
         return {self._key(row): row for row in rows}
 
-    def _matching(self, rows: dict[tuple[str | None, ...], Named]) -> dict[tuple[str | None, ...], Named]:
+    def _matching(self, rows: Rows) -> Rows:
         return {key: self._selected(row) for key, row in rows.items() if self.matches(row)}
 
     def _catch_up(self) -> None:
@@ -181,127 +187,8 @@ class Expectation:
     def _selected(self, row: Named) -> dict[str, str | None]:
         return {name: row[name] for name in self.definition.view.columns}
 
-    def _key(self, row: Named) -> tuple[str | None, ...]:
+    def _key(self, row: Named) -> Key:
         return tuple(row[name] for name in self.definition.key)
 
 
-def base_of(reader: StoreReader, shape: Shape) -> Base:
-    """The log's newest base; the shape's own, or one that is complete and not recorded yet."""
-    bases = [one for one in reader.bases(shape.log) if one.is_complete]
-    if shape.base not in {one.number for one in bases}:
-        raise Violation(f"{shape.handle}: its base {shape.base} is not there")
-    return bases[-1]
-
-
-def compare(reader: StoreReader, shape: Shape, expected: Expectation, visible: LogOffset) -> None:
-    """Raise `Violation` where a log, read from its base on, is not what it must be up to `visible`."""
-    expected.check_end(visible.tx)
-    if expected.is_stillborn:
-        return
-    base = base_of(reader, shape)
-    where = f"log {shape.log} ({shape.handle}, {expected.definition}) up to {visible}"
-    rows = _base_rows(reader, shape.log, base, expected)
-    if base.last.is_snapshot:
-        _same(f"{where}: base", sorted(map(str, rows.values())), sorted(map(str, expected.base().values())))
-    elif rows:
-        raise Violation(f"{where}: a base after a TRUNCATE has rows: {rows}")
-    floor = base.floor
-    found = list(_log_rows(reader, shape.log, floor, expected.definition))
-    wanted = [row for row in expected.up_to(visible.tx) if row.at > floor]
-    _same(where, _texts(found, expected.server), _texts(wanted, expected.server))
-    if expected.hole_at is not None and expected.hole_at <= visible.tx:
-        return
-    for told in found:
-        _apply(where, rows, told, expected.definition)
-    if floor.tx <= visible.tx:
-        _same(f"{where}: folded", _sorted(rows), _sorted(expected.table_at(visible.tx)))
-
-
-def follow(reader: StoreReader, shape: Shape, expected: Expectation, after: LogOffset, visible: LogOffset) -> None:
-    """Raise `Violation` where what came after an offset is not what it must be, for a reader who goes on from there."""
-    expected.check_end(visible.tx)
-    if expected.is_stillborn:
-        return
-    found = list(_log_rows(reader, shape.log, after, expected.definition))
-    wanted = [row for row in expected.up_to(visible.tx) if row.at.tx > after.tx]
-    where = f"log {shape.log} ({shape.handle}, {expected.definition}) from {after} up to {visible}"
-    _same(where, _texts(found, expected.server), _texts(wanted, expected.server))
-
-
-def _texts(rows: list[Told], server: Server) -> list[str]:
-    """Rows as texts. Where a server numbers changes now so, now otherwise, only their order counts."""
-    if not server.is_forgetful:
-        return list(map(str, rows))
-    counts: Counter[int] = Counter()
-    texts = []
-    for row in rows:
-        counts[row.at.tx] += 1
-        texts.append(str(replace(row, at=LogOffset(row.at.tx, counts[row.at.tx]))))
-    return texts
-
-
-def _base_rows(reader: StoreReader, log: int, base: Base, expected: Expectation) -> dict[tuple[str | None, ...], Named]:
-    rows: dict[tuple[str | None, ...], Named] = {}
-    number = 0
-    while (chunk := reader.read_chunk(log, base.number, number)) is not None:
-        for row in chunk.column("new").to_pylist():
-            key = tuple(row[name] for name in expected.definition.key)
-            if key in rows:
-                raise Violation(f"log {log}: {key} is twice in its base")
-            rows[key] = row
-        number += 1
-    return rows
-
-
-def _log_rows(reader: StoreReader, log: int, position: LogOffset, definition: Definition) -> Iterator[Told]:
-    at_end = False
-    while not at_end:
-        result = reader.read(log, position)
-        for batch in result.rows:
-            for row in batch.to_pylist():
-                yield _told(row, definition)
-        position, at_end = result.next, result.at_end
-
-
-def _told(row: dict[str, Any], definition: Definition) -> Told:
-    kind, bitmap = Kind(row["kind"]), row.get("absent") or b""
-    at = LogOffset(row["tx"], row["op"])
-    if kind is Kind.TRUNCATE:
-        return Told(at, kind, ())
-    sent = {
-        name: value
-        for index, (name, value) in enumerate(row["new"].items())
-        if not (index // 8 < len(bitmap) and bitmap[index // 8] >> index % 8 & 1)
-    }
-    if kind is Kind.DELETE and not definition.view.full:
-        sent = {name: sent[name] for name in definition.key}
-    return Told(at, kind, tuple(sent.items()))
-
-
-def _apply(where: str, rows: dict[tuple[str | None, ...], Named], told: Told, definition: Definition) -> None:
-    if told.kind is Kind.TRUNCATE:
-        rows.clear()
-        return
-    values = dict(told.values)
-    key = tuple(values[name] for name in definition.key)
-    if (key in rows) == (told.kind is Kind.INSERT):
-        raise Violation(f"{where}: {told} does not fit what is there: {rows.get(key)}")
-    if told.kind is Kind.DELETE:
-        del rows[key]
-    else:
-        rows[key] = {**rows.get(key, {}), **values}
-
-
-def _sorted(rows: dict[tuple[str | None, ...], Named]) -> list[str]:
-    return sorted(str(sorted(row.items())) for row in rows.values())
-
-
-def _same(where: str, found: list[str], wanted: list[str]) -> None:
-    if found == wanted:
-        return
-    missing = [row for row in wanted if row not in found]
-    surplus = [row for row in found if row not in wanted]
-    twice = sorted({row for row in found if found.count(row) > wanted.count(row)})
-    raise Violation(
-        f"{where}: lost {missing[:5]}, too many {surplus[:5] or twice[:5]}, in all {len(found)} of {len(wanted)}"
-    )
+Expected = Callable[[Shape], Expectation]

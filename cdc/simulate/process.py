@@ -13,11 +13,13 @@ from cdc.app import App, AppSettings, running
 from cdc.simulate.oracle import Violation
 from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.virtual_loop import VirtualLoop
+from shapes.limits import LOG_BYTES
 from shapes.service import ShapeService
 from storage.clocks import Clocks
 from storage.errors import SharedDiskFault
 from storage.faulty_disk import FaultyDisk
 from storage.flush_control import FlushOptions
+from storage.limits import CHUNK_WIRE_BYTES
 from storage.memory_disk import in_runs, luckiest, strictest
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
@@ -33,7 +35,14 @@ class Process:
         self.failure: BaseException | None = None
         """Why it ended by itself."""
         self._around = around
-        self._settings = AppSettings("", Path(), store=some_options(around.random), shape_idle_seconds=1e9)
+        self._settings = AppSettings(
+            "",
+            Path(),
+            shape_idle_seconds=1e9,
+            log_bytes_kept=around.random.choice((1_000, 4_000, LOG_BYTES)),
+            chunk_bytes=around.random.choice((300, 1_000, CHUNK_WIRE_BYTES)),
+            store=some_options(around.random),
+        )
         self._is_to_stop = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
         self._task = asyncio.get_running_loop().create_task(self._live())
@@ -117,7 +126,7 @@ def some_options(random: Random) -> StoreOptions:
     )
     flush = FlushOptions(
         own_segment_bytes=random.choice((1, 1_500, 100_000)),
-        segment_bytes_max=random.choice((3_000, 1_000_000)),
+        segment_bytes_max=random.choice((1, 3_000, 1_000_000)),
         journal_bytes_max=random.choice((6_000, 40_000, 1_000_000)),
         journal_file_bytes_max=random.choice((2_000, 4_000)),
         fault_retry_seconds=0.2,

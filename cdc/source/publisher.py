@@ -121,9 +121,11 @@ class Publisher:
             return self._told()
 
     async def release(self, connection: Connection, oids: Iterable[int], now: float) -> tuple[int, ...]:
-        """Tables that nobody follows any more: those that were so for the grace time leave the publication."""
-        for oid in oids:
-            self._unused_since.setdefault(oid, now)
+        """All tables that nobody follows by now: those that were so for the grace time leave the publication.
+
+        Call it again and again: a table that is left out once has its whole grace anew.
+        """
+        self._unused_since = {oid: self._unused_since.get(oid, now) for oid in oids}
         if self.mode == "manual":
             return ()
         async with self._publishing:
@@ -132,12 +134,12 @@ class Publisher:
                 return ()
             state = await read_publication(connection, self.name)
             tables = await read_tables(connection, [oid for oid in due if oid in state.tables])
+            self._settled.difference_update(due)  # first: what left has writers to wait for, whatever fails behind it
             for table in tables.values():
                 statement = f"ALTER PUBLICATION {quote(self.name)} DROP TABLE ONLY {table.sql};"
                 await self._run(connection, Step(statement, table.oid))
             for oid in due:
                 self._unused_since.pop(oid, None)
-                self._settled.discard(oid)
         return tuple(due)
 
     async def wait_for_writers(

@@ -10,20 +10,19 @@ Invariants:
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import unquote
-
-import httptools
+from collections.abc import Buffer, Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from shapes.http.exchange import STATUS_LINES, Exchange
 from shapes.http.limits import (
-    HEAD_BYTES_MAX,
     HEAD_SECONDS_MAX,
     IDLE_SECONDS_MAX,
+    LINGER_SECONDS_MAX,
+    PIPELINED_MAX,
     SEND_PIECE_BYTES,
     UPLOAD_SECONDS_MAX,
 )
+from shapes.http.request_reader import Head, NoRequest, RequestReader
 
 if TYPE_CHECKING:
     from shapes.http.connections import Connections
@@ -32,8 +31,7 @@ CONNECTION: Final = "shapelog.connection"
 """In a request's scope: its connection."""
 
 _CLOSE: Final = b"connection: close\r\n"
-_BAD: Final = b"Bad request: this is not HTTP/1.1"
-_TOO_LONG: Final = b"The head of the request is too long"
+_FULL: Final = b"Too many connections, please retry"
 
 
 class Leaver(Protocol):
@@ -43,10 +41,6 @@ class Leaver(Protocol):
         """Its client is gone."""
 
 
-class _HeadTooLong(Exception):
-    """A request's first line and headers are above their bound."""
-
-
 class Connection(asyncio.Protocol):
     """One of them."""
 
@@ -54,19 +48,17 @@ class Connection(asyncio.Protocol):
         "_connections",
         "_exchange",
         "_has_room",
-        "_head_bytes",
-        "_headers",
         "_held",
         "_is_closing",
         "_keeps",
-        "_parser",
+        "_reader",
         "_reading",
         "_since",
         "_taken_at",
-        "_target",
+        "_taken_bytes",
         "_transport",
-        "_unsent_bytes",
         "_waiting",
+        "_written_bytes",
         "is_lost",
         "knows_chunks",
     )
@@ -78,23 +70,22 @@ class Connection(asyncio.Protocol):
         """Whether its client knows answers in chunks."""
         self.is_lost = False
         self._connections = connections
-        self._parser: Any = None
+        self._reader: RequestReader | None = None
+        """While a request is arriving; between two, only if it is worth keeping."""
         self._exchange: Exchange | None = None
         self._held: Leaver | None = None
         self._waiting: list[tuple[Exchange, bool, bool]] | None = None
         self._reading: Exchange | None = None
         """Whose body is arriving."""
-        self._headers: list[tuple[bytes, bytes]] | None = None
-        """Of the head that is arriving."""
-        self._target = b""
-        self._head_bytes = 0
         self._keeps = True
         self._is_closing = False
         """Nothing more is read."""
         self._has_room: asyncio.Future[None] | None = None
         self._since = 0.0
         """When the present wait began: for a request, its head, or its body."""
-        self._unsent_bytes = 0
+        self._written_bytes = 0
+        self._taken_bytes = 0
+        """Of these, what its client had taken at the last look."""
         self._taken_at = 0.0
 
     # The socket
@@ -103,12 +94,12 @@ class Connection(asyncio.Protocol):
         """It begins."""
         self._transport = transport  # type: ignore[assignment]  # a server's transports can be written to
         self._connections.enter(self)
-        self._since = self._connections.now
+        self._since = self._taken_at = self._connections.now
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
         """It ended."""
         self.is_lost = self._is_closing = True
-        self._parser = self._waiting = self._reading = self._headers = None
+        self._reader = self._waiting = self._reading = None
         self.resume_writing()
         if self._exchange is not None:
             self._exchange.left()
@@ -126,95 +117,69 @@ class Connection(asyncio.Protocol):
         if self._has_room is not None and not self._has_room.done():
             self._has_room.set_result(None)
         self._has_room = None
+        self._begin_next()
+        self.read_on()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of requests."""
         if self._is_closing:
             return
-        if self._parser is None:
-            self._parser = httptools.HttpRequestParser(self)
+        if self._reader is None:
+            self._reader = RequestReader(self)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._is_closing = True  # we speak nothing else; this request is answered, and none behind it
-            self.on_message_complete()
-        except httptools.HttpParserError as error:
-            if self._transport.is_closing():
-                return
-            is_long = isinstance(error.__context__, _HeadTooLong)
-            self._refuse(431 if is_long else 400, _TOO_LONG if is_long else _BAD)
-        else:
-            if self._headers is not None:
-                self._head_bytes += len(data)
-                if self._head_bytes > 2 * HEAD_BYTES_MAX:  # one endless header is told only at its end
-                    self._refuse(431, _TOO_LONG)
+            self._reader.feed(data)
+        except NoRequest as refusal:
+            self._refuse(refusal.status, refusal.text)
 
-    # What the parser reads
+    # What is read
 
-    def on_message_begin(self) -> None:
-        """The head of a request begins."""
-        self._headers, self._target, self._head_bytes = [], b"", 0
+    def begun(self) -> None:
+        """A request begins."""
         self._since = self._connections.now
 
-    def on_url(self, piece: bytes) -> None:
-        """Of its first line."""
-        self._target += piece
-        if len(self._target) > HEAD_BYTES_MAX:
-            raise _HeadTooLong
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One of its headers."""
-        assert self._headers is not None, "a header is in a head"
-        self._headers.append((name.lower(), value))
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes + len(self._target) > HEAD_BYTES_MAX:
-            raise _HeadTooLong
-
-    def on_headers_complete(self) -> None:
-        """Its head is whole, and it can be answered."""
-        parser, headers = self._parser, self._headers
-        assert headers is not None, "a head was begun"
-        self._headers = None
-        version = parser.get_http_version()
-        is_old = version == "1.0"
-        path, query = _split(self._target)
+    def head(self, head: Head) -> None:
+        """It can be answered."""
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": version,
+            "http_version": head.version,
             "server": self._connections.address,
             "client": None,
             "scheme": "http",
             "root_path": "",
-            "method": parser.get_method().decode("ascii"),
-            "path": unquote(path.decode("ascii")),
-            "raw_path": path,
-            "query_string": query,
-            "headers": headers,
+            "method": head.method,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
+            "headers": head.headers,
             CONNECTION: self,
         }
-        expects_leave = any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
-        exchange = self._reading = Exchange(self, scope, expects_leave=expects_leave)
-        keeps = parser.should_keep_alive() and not (is_old or parser.should_upgrade())
-        if self._exchange is None and self._held is None:
-            self._begin(exchange, keeps, not is_old)
+        exchange = self._reading = Exchange(self, scope, expects_leave=head.expects_leave)
+        if self._is_free and not self._waiting:
+            self._begin(exchange, head.keeps, head.knows_chunks)
             return
         if self._waiting is None:
             self._waiting = []
-        self._waiting.append((exchange, keeps, not is_old))
+        if len(self._waiting) >= PIPELINED_MAX:
+            raise NoRequest
+        self._waiting.append((exchange, head.keeps, head.knows_chunks))
         self._transport.pause_reading()
 
-    def on_body(self, piece: bytes) -> None:
+    def body(self, piece: bytes) -> None:
         """Of its body."""
         if self._reading is not None and not self._reading.feed(piece):
             self._transport.pause_reading()
 
-    def on_message_complete(self) -> None:
-        """It is whole."""
+    def whole(self) -> None:
+        """It came to its end."""
         if self._reading is not None:
             self._reading.end()
             self._reading = None
             self._since = self._connections.now
+
+    def no_more(self) -> None:
+        """What came is answered, and nothing behind it."""
+        self._is_closing = True
 
     # What whoever answers asks
 
@@ -233,9 +198,10 @@ class Connection(asyncio.Protocol):
         self._keeps = self._keeps and not (is_last or self._connections.is_stopping)
         return self._connections.date_line if self._keeps else self._connections.date_line + _CLOSE
 
-    def write(self, *parts: bytes) -> None:
+    def write(self, *parts: Buffer) -> None:
         """Send; what has no room is waited for with `drained`."""
         if not self._transport.is_closing():
+            self._written_bytes += sum(map(len, parts))
             self._transport.writelines(parts)
 
     async def drained(self) -> None:
@@ -253,10 +219,8 @@ class Connection(asyncio.Protocol):
         self._exchange = self._held = None
         self._since = self._connections.now
         if not self._keeps or self._connections.is_stopping or (self._is_closing and not self._waiting):
-            self._is_closing = True
-            self._transport.close()
-        elif self._waiting:
-            self._begin(*self._waiting.pop(0))
+            self._finish()
+        self._begin_next()
         self.read_on()
 
     def abort(self) -> None:
@@ -274,8 +238,8 @@ class Connection(asyncio.Protocol):
             self._held = None
             held.left()
             return
-        if self._headers is None and self._reading is None:
-            self._parser = None  # between two requests it knows nothing, and another one is quickly made
+        if self._reading is None and not (self._reader is None or self._reader.is_in_head):
+            self._reader = None  # between two requests it knows nothing, and another one is quickly made
 
     def answer(self, head: bytes, body: bytes) -> None:
         """The whole answer to the request that is held: status and headers, then a short body."""
@@ -285,8 +249,9 @@ class Connection(asyncio.Protocol):
     async def answer_in_pieces(self, head: bytes, body: bytes) -> None:
         """As `answer`, for a body that is not short."""
         self.write(head, self.own_lines(), b"\r\n")
+        view = memoryview(body)  # which all who get it share
         for start in range(0, len(body), SEND_PIECE_BYTES):
-            self.write(body[start : start + SEND_PIECE_BYTES])
+            self.write(view[start : start + SEND_PIECE_BYTES])
             await self.drained()
             if self.is_lost:
                 return
@@ -297,16 +262,17 @@ class Connection(asyncio.Protocol):
     def look(self, now: float, send_seconds: float) -> None:
         """End it, if a wait has lasted too long."""
         unsent = self._transport.get_write_buffer_size()
-        if not unsent or not self._unsent_bytes or unsent < self._unsent_bytes:
-            self._taken_at = now
-        self._unsent_bytes = unsent
+        taken = self._written_bytes - unsent
+        if not unsent or taken > self._taken_bytes:
+            self._taken_bytes, self._taken_at = taken, now
         if unsent and now - self._taken_at > send_seconds:
             self._transport.abort()
         elif self._reading is not None:
             self._end_after(UPLOAD_SECONDS_MAX, now, self._transport.abort)
-        elif self._exchange is None and self._held is None:
-            seconds = IDLE_SECONDS_MAX if self._headers is None else HEAD_SECONDS_MAX
-            self._end_after(seconds, now, self._transport.close)
+        elif self._is_free and not self._waiting:
+            is_in_head = self._reader is not None and self._reader.is_in_head
+            seconds = HEAD_SECONDS_MAX if is_in_head else IDLE_SECONDS_MAX
+            self._end_after(LINGER_SECONDS_MAX if self._is_closing else seconds, now, self._transport.close)
 
     def stop(self) -> None:
         """Answer what is being answered, and nothing else."""
@@ -320,26 +286,63 @@ class Connection(asyncio.Protocol):
         if now - self._since > seconds:
             end()
 
+    @property
+    def _is_free(self) -> bool:
+        """Whether nothing is being answered, and there is room for an answer."""
+        return self._exchange is None and self._held is None and self._has_room is None
+
     def _begin(self, exchange: Exchange, keeps: bool, knows_chunks: bool) -> None:  # noqa: FBT001 - as it waited
         self._exchange, self._keeps, self.knows_chunks = exchange, keeps, knows_chunks
         self._connections.start(exchange)
 
+    def _begin_next(self) -> None:
+        """What waits has its turn, once what was sent before it is taken: answers do not pile up."""
+        if self._waiting and self._is_free:
+            self._begin(*self._waiting.pop(0))
+
+    def turn_away(self) -> None:
+        """It is one too many."""
+        self._tell_and_finish(503, _FULL)
+
     def _refuse(self, status: int, text: bytes) -> None:
-        """What came is no request; where another is being answered, only the end of the connection says so."""
+        """What came is no request. Those before it that are whole are answered; then it is told."""
         self._is_closing = True
-        self._headers = self._reading = None
-        if self._exchange is None and self._held is None:
-            kind = b"content-type: text/plain\r\ncontent-length: %d\r\n" % len(text)
-            self.write(STATUS_LINES[status], kind, self.own_lines(is_last=True), b"\r\n", text)
-            self._transport.close()
-        else:
+        broken, self._reading = self._reading, None
+        waiting = self._waiting
+        if waiting and waiting[-1][0] is broken:
+            waiting.pop()
+        elif broken is not None:
+            self._break_off(broken, status, text)
+            return
+        if waiting:
+            exchange, _, knows_chunks = waiting[-1]
+            waiting[-1] = (exchange, False, knows_chunks)
+        elif self._exchange is not None or self._held is not None:
             self._keeps = False
+        else:
+            self._tell_and_finish(status, text)
 
+    def _break_off(self, broken: Exchange, status: int, text: bytes) -> None:
+        """The body of the request that is being answered will never be whole; its application gets no half of it."""
+        if broken is self._exchange and not broken.is_begun:
+            broken.left()
+            self._exchange = None
+            self._tell_and_finish(status, text)
+        else:
+            self._transport.close()
 
-def _split(target: bytes) -> tuple[bytes, bytes]:
-    """Path and query of a request's target, which may be a whole address."""
-    if not target.startswith(b"/") and target != b"*":
-        parsed = httptools.parse_url(target)
-        return parsed.path or b"/", parsed.query or b""
-    path, _, query = target.partition(b"#")[0].partition(b"?")
-    return path, query
+    def _tell_and_finish(self, status: int, text: bytes) -> None:
+        kind = b"content-type: text/plain\r\ncontent-length: %d\r\n" % len(text)
+        self.write(STATUS_LINES[status], kind, self.own_lines(is_last=True), b"\r\n", text)
+        self._finish(is_heard=False)
+
+    def _finish(self, *, is_heard: bool = True) -> None:
+        """Send nothing more. `is_heard`: all that the client had to say came."""
+        self._is_closing = True
+        self._since = self._connections.now
+        if (is_heard and self._reading is None) or self._connections.is_stopping:
+            self._transport.close()
+        else:  # a socket that is closed with bytes unread takes back what was sent: they are read, and thrown away
+            self._reading = None
+            self._transport.write_eof()
+            self._transport.resume_reading()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from storage.disk import LocalDisk
+from storage.disk import LocalDisk, folder_of
 from storage.lake.delta_log import files_at
 from storage.lake.lake_layout import (
     CUTS,
@@ -33,7 +33,7 @@ from storage.lake.lake_layout import (
 from storage.lake.limits import ORPHAN_AGE_SECONDS_MIN, VERSION_AGE_SECONDS_MIN, VERSIONS_KEPT
 from storage.lake.loads import read_loads
 from storage.lake.records import record_numbers
-from storage.lake.versions import Version, read_version
+from storage.lake.versions import TableVersion, Version, read_version
 from storage.lake.views import shown_cut
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
@@ -88,6 +88,18 @@ def retire(
             shutil.rmtree(path, ignore_errors=True)
     lake.close()
     return retired
+
+
+def orphans_of(root: Path, table: TableVersion, side: str) -> int:
+    """Files in a table's folder that no commit names, and no load that waits for its first commit."""
+    of_version = table.side(side)
+    assert of_version is not None, "the side is there"
+    folder = root / side_folder(table.name, table.generation, side)
+    added, removed = _named_since(folder, 0)
+    with folder_of(LocalDisk(root)) as lake:
+        unborn = {file.name for load in read_loads(lake).values() if load.log > table.log for file in load.files}
+    named = added | removed | unborn | set(files_at(folder, of_version.delta))
+    return sum(path.name not in named for path in folder.glob("*.parquet"))
 
 
 def _retire_views(root: Path, versions: list[Version], before: float) -> None:

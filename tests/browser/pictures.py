@@ -77,6 +77,8 @@ async def _take(console: Consoled, folder: Path, size: tuple[int, int], scheme: 
                 await tab.page.locator(".chart .line").first.wait_for()
             if view == "doctor":
                 await tab.page.locator(".event, .why").first.wait_for()
+            if view == "lake":
+                await tab.page.locator("tbody tr").first.wait_for()
             if "/" in view:
                 await tab.page.locator("#tail li").nth(20).wait_for()
             name = f"{view.partition('/')[0] + ('-one' if '/' in view else '')}-{scheme}-{size[0]}.png"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from cdc.cli import main
@@ -51,6 +52,40 @@ def test_versions_tables_and_files(lakes: Lakes, capsys: pytest.CaptureFixture[s
     assert out.splitlines()[0].split() == ["version", "lsn", "committed", "tables"]
 
 
+def test_show_tells_programs_what_is_safe(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
+    version = lakes.latest()
+    safe = facts(capsys, "lake", "versions", lakes.root)[0]["lsn"]
+    shown = {one["table"]: one for one in facts(capsys, "lake", "show", lakes.root)}
+    assert {one["safe below"] for one in shown.values()} == {safe}
+    assert [shown[name]["gaps"] for name in shown] == [0, 0]
+    before = shown["savings"]["orphan files"]
+    folder = Path(version.table("savings").files()[0]).parent
+    (folder / "nobodys.parquet").write_bytes(b"")
+    Path(version.table("checking").files()[0]).unlink()
+    shown = {one["table"]: one for one in facts(capsys, "lake", "show", lakes.root)}
+    assert shown["savings"]["orphan files"] == before + 1
+    assert (shown["savings"]["safe below"], shown["checking"]["safe below"]) == (safe, None)
+    assert len(shown["checking"]["missing files"]) == 1
+    status, _, err = answer(capsys, "lake", "read", lakes.root, "checking")
+    assert (status, "are gone" in err) == (2, True)
+
+
+def test_rows_are_read_and_exported(lakes: Lakes, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    version = lakes.latest()
+    expected = lakes.bank.history[version.lsn]["savings"]
+    status, out, _ = answer(capsys, "lake", "read", lakes.root, "savings", "--limit", 4, "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (status, len(rows)) == (0, 4)
+    assert [row["balance"] for row in rows] == [expected[str(row["id"])]["balance"] for row in rows]
+    status, out, _ = answer(capsys, "lake", "read", lakes.root, "savings", "--side", "changes", "--limit", 2)
+    assert (status, out.splitlines()[0].split()[:2], len(out.splitlines())) == (0, ["_tx", "_op"], 3)
+    for suffix, read in (("parquet", pl.read_parquet), ("csv", pl.read_csv), ("jsonl", pl.read_ndjson)):
+        target = tmp_path / f"savings.{suffix}"
+        assert facts(capsys, "lake", "export", lakes.root, "savings", "--to", target)["rows"] == len(expected)
+        assert sorted(read(target)["id"].to_list()) == sorted(map(int, expected)), suffix
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
 def test_compact_says_what_went(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
     assert facts(capsys, "lake", "compact", lakes.root, "--keep", 1)["versions"] == 0, "they are all young"
     lakes.check_all()
@@ -60,6 +95,11 @@ def test_compact_says_what_went(lakes: Lakes, capsys: pytest.CaptureFixture[str]
     ("arguments", "complaint"),
     [
         (["files"], "name the table"),
+        (["export", "savings"], "--to FILE"),
+        (["export", "savings", "--to", "savings.doc"], ".parquet, .csv, .jsonl"),
+        (["export", "savings", "--to", "/"], ".parquet, .csv, .jsonl"),
+        (["export", "savings", "--to", "no/where.csv"], "is not there"),
+        (["read", "savings", "--version", "99"], "no_version"),
         (["files", "nobody"], "no_table"),
         (["files", "savings", "--side", "inside"], "no_table"),
         (["show", "--version", "99"], "no_version"),

@@ -203,3 +203,64 @@ async def test_a_successor_that_nobody_wants_any_more_is_not_tried_again(
         await eventually(lambda: not loop.app.nursery.tasks, "the attempts to end")
         database.execute(ITEMS)
         assert not loop.app.house.registry.living()
+
+
+@pytest.mark.parametrize(
+    ("alteration", "told"),
+    [
+        ("ALTER TABLE items ADD COLUMN w int", "got new ones: w"),
+        ("ALTER TABLE items ALTER v TYPE varchar(9)", "the column v has another type"),
+    ],
+)
+async def test_a_table_that_is_altered_after_the_look_up_is_not_born_as_it_was(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alteration: str, told: str
+) -> None:
+    """The stream has described it as it is now before the shape joins, and will not do so again."""
+    monkeypatch.setattr("shapes.nursery.SUCCESSOR_SECONDS_MIN", 0.05)
+    may_join, join = asyncio.Event(), ShapeGround.join
+
+    async def late(ground: ShapeGround) -> None:
+        await may_join.wait()
+        await join(ground)
+
+    monkeypatch.setattr(ShapeGround, "join", late)
+    async with looping(database, tmp_path) as loop:
+        order = await ordered(loop, "items")
+        await eventually(lambda: order.status.step is Step.JOINING, "the table to be published")
+        database.execute(alteration.encode(), "INSERT INTO items VALUES (2, 'described')")
+        await loop.caught_up()
+        may_join.set()
+        assert not await asyncio.wait_for(order.done, 40), "it has a definition of another table"
+        assert order.failure is not None
+        assert told in str(order.failure)
+        again = await loop.add("items", "items")
+        await loop.caught_up()
+        assert loop.rows(again) == loop.table("TABLE items")
+
+
+async def test_a_partition_that_comes_after_the_look_up_is_published_before_the_birth(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute(
+        "DROP TABLE items",
+        "CREATE TABLE items (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF items FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO items VALUES (1, 'before')",
+    )
+    looked: list[int] = []
+    join = ShapeGround.join
+
+    async def late(ground: ShapeGround) -> None:
+        if not looked:
+            database.execute("CREATE TABLE high PARTITION OF items FOR VALUES FROM (10) TO (20)")
+        looked.append(1)
+        await join(ground)
+
+    monkeypatch.setattr(ShapeGround, "join", late)
+    async with looping(database, tmp_path) as loop:
+        order = await ordered(loop)
+        await eventually(order.born.done, "the birth", 40)
+        database.execute("INSERT INTO items VALUES (11, 'in the new one')")
+        await has_rows(loop, order)
+        assert len(looked) == 2
+        assert not loop.app.house.endings.counts

@@ -16,7 +16,7 @@ from cdc.source.errors import CannotPublish, NotPublished, TableBusy
 from cdc.source.fragments import Fragment
 from cdc.source.holders import Holder
 from cdc.source.identity import PublicationChanged
-from cdc.source.limits import PUBLICATION_CHECK_SECONDS, PUBLICATION_GRACE_SECONDS
+from cdc.source.limits import POLL_SECONDS, PUBLICATION_CHECK_SECONDS, PUBLICATION_GRACE_SECONDS
 from cdc.source.publication import leaves_to_roots
 from cdc.source.publisher import Publisher
 from cdc.source.session import Session
@@ -267,7 +267,7 @@ async def test_a_table_that_is_wanted_again_does_not_leave(newest_database: Data
         async with waiting_for_a_table(newest_database, publisher):
             wanted = asyncio.create_task(publisher.publish(connection, ["t"]))
             await asyncio.sleep(0)
-            released = asyncio.create_task(publisher.release(other, [], now=PUBLICATION_GRACE_SECONDS))
+            released = asyncio.create_task(publisher.release(other, [oid], now=PUBLICATION_GRACE_SECONDS))
         await asyncio.wait_for(asyncio.gather(wanted, released), 20)
         assert oid in (await read_publication(connection, "p")).tables
 
@@ -413,7 +413,48 @@ async def test_a_table_leaves_the_publication_after_a_grace_time(newest_database
         published = await publisher.publish(connection, ["t", "kept"])
         oids = {name: table.oid for name, table in published.tables.items()}
         assert await publisher.release(connection, oids.values(), now=0) == ()
-        await publisher.publish(connection, ["kept"])  # followed again in time
-        assert await publisher.release(connection, [], now=PUBLICATION_GRACE_SECONDS) == (oids["t"],)
+        await publisher.publish(connection, ["kept"])  # wanted again in time
+        assert await publisher.release(connection, oids.values(), now=PUBLICATION_GRACE_SECONDS) == (oids["t"],)
         assert set((await read_publication(connection, "p")).tables) == {oids["kept"]}
         assert await publisher.changes(connection) == ()
+
+
+async def test_a_table_that_is_followed_meanwhile_has_its_grace_anew(newest_database: Database) -> None:
+    """Whoever asks knows who is unused at the moment; what was so before does not count."""
+    newest_database.execute("CREATE TABLE t (i int)")
+    publisher = Publisher("p", "managed")
+    async with connected(newest_database) as connection:
+        oid = (await publisher.publish(connection, ["t"])).tables["t"].oid
+        assert await publisher.release(connection, [oid], now=0) == ()
+        assert await publisher.release(connection, [], now=PUBLICATION_GRACE_SECONDS) == ()
+        assert await publisher.release(connection, [oid], now=PUBLICATION_GRACE_SECONDS) == ()
+        assert set((await read_publication(connection, "p")).tables) == {oid}
+        assert await publisher.release(connection, [oid], now=2 * PUBLICATION_GRACE_SECONDS) == (oid,)
+
+
+async def test_a_table_that_left_while_another_could_not_waits_for_its_writers_again(newest_database: Database) -> None:
+    """Who published it again without that wait would send a transaction that writes to it now by halves."""
+    tables = ("first", "second")
+    left = 0
+    async with connected(newest_database) as connection:
+        for locked in tables:
+            newest_database.execute("DROP TABLE IF EXISTS first, second")
+            newest_database.execute("CREATE TABLE first (i int)", "CREATE TABLE second (i int)")
+            publisher = Publisher("p", "managed", lock_seconds_max=0.1)
+            oids = {(await publisher.publish(connection, [t])).tables[t].oid: t for t in tables}
+            assert await publisher.release(connection, oids, now=0) == ()
+            with psycopg.connect(newest_database.conninfo()) as holder:
+                holder.execute(f"LOCK TABLE {locked} IN SHARE UPDATE EXCLUSIVE MODE".encode())
+                with pytest.raises(TableBusy):
+                    await publisher.release(connection, oids, now=PUBLICATION_GRACE_SECONDS)
+            kept = set((await read_publication(connection, "p")).tables)
+            for name in (oids[oid] for oid in oids.keys() - kept):
+                left += 1
+                with psycopg.connect(newest_database.conninfo(application_name="early")) as early:
+                    early.execute(f"LOCK TABLE {name} IN ROW EXCLUSIVE MODE".encode())
+                    publishing = asyncio.create_task(publisher.publish(connection, [name], full=False))
+                    done, _ = await asyncio.wait([publishing], timeout=10 * POLL_SECONDS)
+                    assert not done, "the writer has not ended"
+                    early.commit()
+                await asyncio.wait_for(publishing, 20)
+    assert left == 1, "one of them is asked for first"

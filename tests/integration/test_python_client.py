@@ -40,7 +40,7 @@ async def test_rows_are_kept_up_to_date_and_have_types(newest_database: Database
         assert row is not None
         assert (str(row["price"]), row["tags"], row["is_new"]) == ("12.5", ["a", None, 'b "c"'], True)
         table = shape.to_arrow()
-        assert table.schema.field("id").type == pa.int64()
+        assert table.schema.field("id").type == pa.int32()
         assert table.num_rows == 20
         newest_database.execute("DELETE FROM items WHERE id = 12", "UPDATE items SET price = 1 WHERE id = 13")
         while await ids(shape) == list(range(11, 31)) or str(shape.rows[1]["price"]) != "1":

@@ -220,6 +220,16 @@ def test_what_was_not_sent_is_named(shapelog: Shapelog, tmp_path: Path) -> None:
     assert row == {"offset": "1_0", "kind": "update", "new": {"id": "7"}, "absent": ["text"]}
 
 
+def test_a_row_names_its_transaction(shapelog: Shapelog, tmp_path: Path) -> None:
+    rig = Rig(LocalDisk(tmp_path), to_journal())
+    values = {"tx": 1, "op": 0, "kind": Kind.INSERT, "xid": 2**32 - 1, "new": {"id": "7", "text": "a"}}
+    sent = pa.RecordBatch.from_pylist([values], schema=row_schema(COLUMNS, xid=True))
+    rig.store.append(1, sent, after=SNAPSHOT_END, aligned=LogOffset.aligned(1, 1))
+    rig.store.flush_all()
+    assert shapelog("read", tmp_path, "1").out == "1_0 insert xid:4294967295 id=7 text=a\n"
+    assert orjson.loads(shapelog("read", tmp_path, "1", "--json").out)["xid"] == 2**32 - 1
+
+
 def test_verify(shapelog: Shapelog, folder: Path) -> None:
     assert shapelog("verify", folder).out.startswith(f"all sound: 2 logs, 31 blocks, {ROWS + 2} rows, ")
     assert shapelog("verify", folder).status == 0

@@ -85,7 +85,7 @@ function drawState() {
 function stateOf(status) {
   if (known.trouble !== null) return "no answer";
   if (status === null) return "…";
-  return status.state === "active" && !status.connection.is_up ? "not connected" : status.state;
+  return status.connection.is_up ? status.state : "not connected";
 }
 
 function* found(status) {

@@ -86,7 +86,7 @@ function row(shape) {
   return h(
     "tr",
     { "data-key": shape.handle },
-    h("td", null, h("a", { href: linkTo(shape) }, nameOf(shape)), h("span", { class: "definition narrow" }, plain(definition(shape)))),
+    h("td", null, h("a", { href: linkTo(shape) }, nameOf(shape)), h("span", { class: "definition narrow" }, plain(definition(shape))), h("span", { class: "remark narrow" }, use(shape))),
     h("td", { class: "definition wide" }, plain(definition(shape))),
     h("td", null, statePill(shape)),
     h("td", { class: "number wide" }, count(shape.readers)),
@@ -95,6 +95,9 @@ function row(shape) {
     h("td", { class: "number" }, size(shape.bytes)),
   );
 }
+
+/** Who reads it and how fast it changes, for those who have no room for columns. */
+const use = (shape) => `${count(shape.readers)} ${shape.readers === 1 ? "reader" : "readers"} · ${rate(shape.changes_per_second)} changes`;
 
 /** What a shape has of its table, as SQL. */
 export function definition(shape) {

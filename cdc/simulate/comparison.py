@@ -1,0 +1,154 @@
+"""Logs, as they are read, beside what they must hold."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from cdc.simulate.oracle import Expectation, Rows, Told, Violation
+from cdc.simulate.server import Server
+from shapes.definition import Definition
+from storage.bases import Base
+from storage.catalog_records import Shape
+from storage.errors import Refetch
+from storage.offset import LogOffset
+from storage.rows import Kind
+from storage.store_reader import StoreReader
+
+
+def base_of(reader: StoreReader, shape: Shape) -> Base:
+    """The log's newest base; the shape's own, or one that is complete and not recorded yet."""
+    bases = [one for one in reader.bases(shape.log) if one.is_complete]
+    if shape.base not in {one.number for one in bases}:
+        raise Violation(f"{shape.handle}: its base {shape.base} is not there")
+    return bases[-1]
+
+
+def compare(reader: StoreReader, shape: Shape, expected: Expectation, visible: LogOffset) -> None:
+    """Raise `Violation` where a log, read from its base on, is not what it must be up to `visible`."""
+    expected.check_end(visible.tx)
+    base = base_of(reader, shape)
+    where = f"log {shape.log} ({shape.handle}, {expected.definition}) up to {visible}"
+    rows = _base_rows(reader, shape.log, base, expected)
+    floor = base.floor
+    if base.last.is_snapshot:
+        same_rows(f"{where}: base", rows, expected.base())
+    elif not expected.is_unsound_at(floor.tx):
+        same_rows(f"{where}: base up to {floor}", rows, expected.table_at(floor))
+    found = list(_log_rows(reader, shape.log, floor, expected.definition))
+    wanted = [row for row in expected.up_to(visible.tx) if row.at > floor]
+    _same(where, _texts(found, expected.server), _texts(wanted, expected.server))
+    if expected.is_unsound_at(visible.tx):
+        return
+    for told in found:
+        apply(where, rows, told, expected.definition)
+    if floor.tx <= visible.tx:
+        same_rows(f"{where}: folded", rows, expected.table_at(visible))
+
+
+def follow(reader: StoreReader, shape: Shape, expected: Expectation, after: LogOffset, visible: LogOffset) -> None:
+    """Raise `Violation` where what came after an offset is not what it must be, for a reader who goes on from there."""
+    expected.check_end(visible.tx)
+    where = f"log {shape.log} ({shape.handle}, {expected.definition}) from {after} up to {visible}"
+    try:
+        found = list(_log_rows(reader, shape.log, after, expected.definition))
+    except Refetch:
+        if base_of(reader, shape).floor <= after:
+            raise Violation(f"{where}: the rows that its base does not have have gone") from None
+        compare(reader, shape, expected, visible)
+        return
+    wanted = [row for row in expected.up_to(visible.tx) if row.at.tx > after.tx]
+    _same(where, _texts(found, expected.server), _texts(wanted, expected.server))
+
+
+def _texts(rows: list[Told], server: Server) -> list[str]:
+    """Rows as texts. Where a server numbers changes now so, now otherwise, only their order counts."""
+    if not server.is_forgetful:
+        return list(map(str, rows))
+    counts: Counter[int] = Counter()
+    texts = []
+    for row in rows:
+        counts[row.at.tx] += 1
+        texts.append(str(replace(row, at=LogOffset(row.at.tx, counts[row.at.tx]))))
+    return texts
+
+
+def _base_rows(reader: StoreReader, log: int, base: Base, expected: Expectation) -> Rows:
+    rows: Rows = {}
+    number = 0
+    while (chunk := reader.read_chunk(log, base.number, number)) is not None:
+        for row in chunk.column("new").to_pylist():
+            key = tuple(row[name] for name in expected.definition.key)
+            if key in rows:
+                raise Violation(f"log {log}: {key} is twice in its base")
+            rows[key] = row
+        number += 1
+    return rows
+
+
+def _log_rows(reader: StoreReader, log: int, position: LogOffset, definition: Definition) -> Iterator[Told]:
+    at_end = False
+    while not at_end:
+        result = reader.read(log, position)
+        yield from told_rows(result.rows, definition)
+        position, at_end = result.next, result.at_end
+
+
+def told_rows(batches: Iterable[pa.RecordBatch], definition: Definition) -> Iterator[Told]:
+    """Rows of a log, or of a chunk of a base."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield _told(row, definition)
+
+
+def _told(row: dict[str, Any], definition: Definition) -> Told:
+    kind, bitmap = Kind(row["kind"]), row.get("absent") or b""
+    at = LogOffset(row["tx"], row["op"])
+    if kind is Kind.TRUNCATE:
+        return Told(at, kind, ())
+    sent = {
+        name: value
+        for index, (name, value) in enumerate(row["new"].items())
+        if not (index // 8 < len(bitmap) and bitmap[index // 8] >> index % 8 & 1)
+    }
+    if kind is Kind.DELETE and not definition.view.full:
+        sent = {name: sent[name] for name in definition.key}
+    return Told(at, kind, tuple(sent.items()))
+
+
+def apply(where: str, rows: Rows, told: Told, definition: Definition) -> None:
+    """Do to rows what a row of a log says; raises `Violation` where it does not fit them."""
+    if told.kind is Kind.TRUNCATE:
+        rows.clear()
+        return
+    values = dict(told.values)
+    key = tuple(values[name] for name in definition.key)
+    if (key in rows) == (told.kind is Kind.INSERT):
+        raise Violation(f"{where}: {told} does not fit what is there: {rows.get(key)}")
+    if told.kind is Kind.DELETE:
+        del rows[key]
+    else:
+        rows[key] = {**rows.get(key, {}), **values}
+
+
+def same_rows(where: str, found: Rows, wanted: Rows) -> None:
+    """Raise `Violation` where they are not the same."""
+    if found != wanted:
+        _same(where, _sorted(found), _sorted(wanted))
+
+
+def _sorted(rows: Rows) -> list[str]:
+    return sorted(str(sorted(row.items())) for row in rows.values())
+
+
+def _same(where: str, found: list[str], wanted: list[str]) -> None:
+    if found == wanted:
+        return
+    missing = [row for row in wanted if row not in found]
+    surplus = [row for row in found if row not in wanted]
+    twice = sorted({row for row in found if found.count(row) > wanted.count(row)})
+    raise Violation(
+        f"{where}: lost {missing[:5]}, too many {surplus[:5] or twice[:5]}, in all {len(found)} of {len(wanted)}"
+    )
