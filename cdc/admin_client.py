@@ -13,7 +13,7 @@ from cdc.errors import AnswerRefused, SecretRefused, ServerSilent
 from cdc.limits import ADMIN_CLIENT_SECONDS_MAX, TAIL_WAIT_SECONDS_MAX
 
 OVER: Final = 410
-"""The handle that was asked for is not the shape's any more."""
+"""What was asked for goes on no more: the answer names the handle to begin anew with."""
 
 COMING: Final = 204
 """The shape ended, and its successor is not there yet."""
@@ -72,7 +72,7 @@ class AdminClient:
                     yield told
 
     def rows(self, shape: str, after: str, handle: str | None) -> httpx.Response:
-        """Rows above a position, waited for; status `OVER` if the handle is not the shape's any more."""
+        """Rows above a position, waited for; status `OVER` if all begins anew, under another handle or base."""
         asked = {"after": after, "wait": f"{TAIL_WAIT_SECONDS_MAX:g}"} | ({} if handle is None else {"handle": handle})
         with self._named_faults():
             answer = self._client.get(f"{_path(shape)}/rows", params=asked)

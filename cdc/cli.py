@@ -240,7 +240,8 @@ def _status(arguments: Sequence[str] | None) -> int:
     except _UsageError as error:
         command = "shapelog" if error.ctx is None else error.ctx.command_path
         place = "; --config stands before the command" if "--config" in error.format_message() else ""
-        _complain(f"{error.format_message()}{place} (see {command} --help)")
+        mistake = error.format_message().replace("Value error, ", "").removesuffix(".")
+        _complain(f"{mistake}{place} (see {command} --help)")
         return REFUSED
     except (Mistake, ProgramError, ShapeError, SourceError, StorageError) as error:
         _complain(str(error))

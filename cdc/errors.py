@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cdc.source.coded_error import CodedError
+from cdc.source.coded_error import CodedError, with_advice
 
 
 class ProgramError(CodedError):
@@ -57,7 +57,7 @@ class AnswerRefused(ProgramError):
     """What is wrong with each field of the request."""
 
     def __str__(self) -> str:
-        return f"[{self.reason}] {self.message} {self.advice}".rstrip()
+        return with_advice(f"[{self.reason}] {self.message}", self.advice)
 
 
 class NothingToRecover(ProgramError):

@@ -5,6 +5,10 @@ from typing import Final
 HTTP_BACKLOG: Final = 2048
 """Connections that wait to be accepted: all readers come back at once after a restart."""
 
+DESCRIPTORS_KEPT: Final = 768
+"""Open files that connections leave to the rest of the program: storage's, which are bounded at 512, and some for
+Postgres, sockets and threads. A crowd of readers must not keep the disk from being written."""
+
 COLLECTOR_ALLOCATIONS: Final = (50_000, 20, 50)
 """Before the garbage collector looks at the young, the middle and all objects. Thousands of held requests are many
 objects that live for long: by its own measure it would go through all of them whenever they are woken."""

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cdc.errors import AnswerRefused
 from cdc.output import print_table
-from cdc.status.words import size_words
+from cdc.status.words import plain_sql, size_words
 
 WAITING: Final = {
     "publishing": "putting the table into the publication",
@@ -22,13 +22,15 @@ WAITING: Final = {
     "copying": "copying rows",
     "finishing": "finishing",
     "retreating": "trying again",
+    "waiting": "its successor could not be born yet",
 }
 
 
 def print_shapes(shapes: Sequence[dict[str, Any]], births: Sequence[dict[str, Any]]) -> None:
     """One line each."""
     titles = ("name", "handle", "table", "where", "state", "visible", "durable", "rows", "bytes")
-    rows = [tuple("" if one[title] is None else one[title] for title in titles) for one in shapes]
+    plain = [one | {"where": one["where"] and plain_sql(one["where"])} for one in shapes]
+    rows = [tuple("" if one[title] is None else one[title] for title in titles) for one in plain]
     print_table(titles, rows)
     for birth in births:
         if birth["handle"] is None:

@@ -1,9 +1,10 @@
 """Following a shape: its rows as they become visible, over the shape's changes of handle.
 
 Two sources, one walk: a running server, or the files of a folder. A source gives steps; a step is rows, or the news
-that the shape goes on under another handle, with a base that is read from its start.
+that all begins anew, with a base that is read from its start: the shape has a successor, its table was truncated, or
+what follows the position was folded into a newer base.
 
-Invariant: what a step gives out is never given out again, but for a new handle, which begins anew and says so.
+Invariant: what a step gives out is never given out again, unless a step has said that all begins anew.
 """
 
 import time
@@ -21,7 +22,7 @@ from cdc.mistake import Mistake
 from storage.catalog import CatalogReader
 from storage.catalog_records import Life, Shape
 from storage.disk import LocalDisk
-from storage.errors import AboveUpper, UnknownLog
+from storage.errors import AboveUpper, Refetch, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.offset import BEFORE_ALL, LogOffset
 
@@ -43,7 +44,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The shape goes on under this handle, from its base on."""
+    """The shape goes on under this handle, from its base on; what was told before counts no more."""
 
     handle: str
 
@@ -58,10 +59,9 @@ def server_steps(client: AdminClient, shape: str, after: str) -> Iterator[Step]:
         try:
             answer = client.rows(shape, after, handle)
         except AnswerRefused as refused:
-            if refused.reason == "refetch":
-                after = str(BEFORE_ALL)
-            elif refused.reason not in _PASSING:
+            if refused.reason not in _PASSING:
                 raise
+            time.sleep(TAIL_LOOK_SECONDS)
             continue
         if answer.status_code == COMING:
             continue
@@ -84,8 +84,12 @@ def folder_steps(disk: LocalDisk, shape: str, after: str) -> Iterator[Step]:
     position = reader.upper(found.log) if after == NOW else LogOffset.parse(after)
     while True:
         rows = LogRows(disk, reader, found.log, position)
-        yield from _until_it_ends(catalog, rows, found)
-        found = _successor(catalog, found)
+        try:
+            yield from _until_it_ends(catalog, rows, found)
+            found = _successor(catalog, found)
+        except Refetch:  # a new base has taken the place of what follows
+            catalog.refresh()
+            found = catalog.state.newest_of(found.log) or found
         position = BEFORE_ALL
         yield Moved(found.handle)
 

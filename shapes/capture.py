@@ -32,6 +32,7 @@ from shapes.feeds import Plan
 from shapes.gathering import Gathering
 from shapes.household import Household
 from shapes.limits import ROOM_SECONDS
+from shapes.reconciliation import by_publication
 from shapes.restore import restore
 from shapes.snapshot_transaction import look_at_all_running
 from shapes.streamed import Streamed
@@ -81,7 +82,7 @@ class Capture:
             case Arrived(_, RelationChange() as change):
                 await self._house.endings.by_relation(change.relation)
             case PublicationAltered():
-                await self._house.endings.by_publication(delivery.changes)
+                await by_publication(self._house, delivery.changes)
                 await until_done(partial(self._house.lineage.published, delivery.publication))
             case Stopping():
                 await self._hurry()
@@ -197,14 +198,14 @@ class Capture:
         verdict, lineage, collector = connected.verdict, self._house.lineage, self._house.collector
         match verdict:
             case PublicationChanged():
-                await self._house.endings.by_publication(verdict.changes)
+                await by_publication(self._house, verdict.changes)
                 await until_done(partial(lineage.published, connected.identity.publication))
             case Fresh() | OtherTimeline():
                 if isinstance(verdict, OtherTimeline) and self._continues(verdict):
                     known = lineage.known()
                     assert known is not None, "who streamed knows which stream it was"
                     before, now = known.identity.publication, connected.identity.publication
-                    await self._house.endings.by_publication(changes_between(before, now))
+                    await by_publication(self._house, changes_between(before, now))
                     self.flushed(await until_done(self._house.store.flush_all))
                     await self._house.endings.settle_truncates()
                 else:

@@ -26,6 +26,11 @@ class Shape:
     """The rows of a shape, by key."""
 
     def __init__(self, stream: ShapeStream) -> None:
+        """`stream`: a new one. Raises `ValueError` for one that goes on from within a shape."""
+        if stream.position.handle is not None:
+            raise ValueError(
+                "a Shape has to see all rows: give it a ShapeStream without `position`, or keep them yourself"
+            )
         self._stream = stream
         self._rows: dict[str, dict[str, Any]] = {}
         self._pending: list[Batch] = []

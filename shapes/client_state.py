@@ -126,7 +126,7 @@ class Follower:
         attempts = self.failures + max(self._refetches_in_a_row - 1, 0)
         if not attempts:
             return 0.0
-        pause = min(CLIENT_PAUSE_SECONDS_MIN * 2 ** min(attempts - 1, 20), CLIENT_PAUSE_SECONDS_MAX)
+        pause: float = min(CLIENT_PAUSE_SECONDS_MIN * 2 ** min(attempts - 1, 20), CLIENT_PAUSE_SECONDS_MAX)
         return max(pause * (1 + chance) / 2, self._retry_after)
 
     def lost(self) -> None:
@@ -171,6 +171,7 @@ class Follower:
         if status != 200 or not headers.get("content-type", "").startswith("text/event-stream"):
             return False
         self._forget_pending()
+        self._retry_after = 0.0
         self._cursor = headers.get("electric-cursor", self._cursor)
         return True
 
@@ -194,7 +195,10 @@ class Follower:
         self._forget_pending()
         is_silent = is_broken and not brought_anything  # a proxy keeps what it gets until the stream ends
         is_short = lasted_seconds < CLIENT_SHORT_STREAM_SECONDS and not brought_anything
-        self._short_streams = self._short_streams + 1 if is_silent or is_short else 0
+        if is_silent or is_short:
+            self._short_streams += 1
+        else:
+            self._short_streams, self.failures = 0, 0
         if is_broken or is_short:
             self.failures += 1
         if self._short_streams >= CLIENT_SHORT_STREAMS_MAX:

@@ -98,13 +98,15 @@ class ShapeStream:
                     stream = _Stream()
                     for piece in answer.iter_bytes():
                         stream.brought_anything = True
-                        yield from follower.feed(piece)
-                    stream.end(follower)
+                        for batch in follower.feed(piece):
+                            stream.brought_batch = True
+                            yield batch
+                    yield from stream.end(follower)
                 else:
                     answer.read()
-                    batch = follower.take(answer.status_code, answer.headers, answer.content)
-                    if batch is not None:
-                        yield batch
+                    whole = follower.take(answer.status_code, answer.headers, answer.content)
+                    if whole is not None:
+                        yield whole
         except _LOST as error:
             self._lose(stream, error)
 
@@ -117,8 +119,10 @@ class ShapeStream:
                     async for piece in answer.aiter_bytes():
                         stream.brought_anything = True
                         for batch in follower.feed(piece):
+                            stream.brought_batch = True
                             yield batch
-                    stream.end(follower)
+                    for batch in stream.end(follower):
+                        yield batch
                 else:
                     await answer.aread()
                     whole = follower.take(answer.status_code, answer.headers, answer.content)
@@ -143,8 +147,12 @@ class _Stream:
 
     def __init__(self) -> None:
         self.brought_anything = False
+        self.brought_batch = False
         self._began = time.monotonic()
 
-    def end(self, follower: Follower, *, is_broken: bool = False) -> None:
+    def end(self, follower: Follower, *, is_broken: bool = False) -> list[Batch]:
+        """What is left to hand on: who waits hears that there is no news, as an answer without any would say."""
         lasted = time.monotonic() - self._began
         follower.stream_ended(lasted, brought_anything=self.brought_anything, is_broken=is_broken)
+        is_silence = follower.is_up_to_date and not self.brought_batch and not is_broken
+        return [Batch(is_up_to_date=True)] if is_silence else []

@@ -28,7 +28,8 @@ from shapes.relevance import Ends, relevance
 from shapes.threads import until_done
 from storage.catalog_records import Ended, Life
 from storage.clocks import Clocks
-from storage.errors import LogFault, UnknownLog
+from storage.errors import LogFault, UnknownLog, named_faults
+from storage.layout import LOGS
 from storage.log_facts import list_logs
 from storage.offset import OP_INFINITE, SNAPSHOT_END, LogOffset
 from storage.store import Store
@@ -116,7 +117,14 @@ class Endings:
         """Files of ended shapes: of a few at once; those of many are left to `sweep`, for nobody need wait for them."""
         if len(logs) <= LOGS_REMOVED_AT_ONCE:
             for log in logs:
-                await until_done(partial(self._store.remove_log, log))
+                await self._remove_log(log)
+
+    async def _remove_log(self, log: int) -> None:
+        """What cannot be removed is in nobody's way: somebody has put a file there, or taken our rights."""
+        try:
+            await until_done(partial(self._store.remove_log, log))
+        except LogFault as fault:
+            logger.warning("files of log %d, whose shape ended, are still there, and go later: %s", log, fault)
 
     async def by_fault(self, number: int, fault: ShapeFault) -> None:
         """A shape cannot go on."""
@@ -146,9 +154,10 @@ class Endings:
 
     async def sweep(self) -> None:
         """Remove logs of ended shapes whose names have a ready successor, or that were removed; a part at a time."""
-        logs = await asyncio.to_thread(list_logs, self._store.disk)
+        with named_faults(LOGS, shared=True):
+            logs = await asyncio.to_thread(list_logs, self._store.disk)
         for log in islice(filter(self._registry.is_over, logs), LOGS_SWEPT_AT_ONCE):
-            await until_done(partial(self._store.remove_log, log))
+            await self._remove_log(log)
 
     def truncated(self, member: Member) -> None:
         """A TRUNCATE is durable: give the log an empty base there and a new handle; until then it holds G."""
@@ -233,7 +242,9 @@ class Endings:
             if old is None or member.log is None or not self._is_living(member):
                 return  # it ended meanwhile
             # Not only the base that was made just now: a crash may have come between one and its record.
-            base = max((one for one in self._reader.bases(member.log) if one.is_complete), key=lambda one: one.last)
+            # Of two that end at the same place only the newer one stays: a start may find one whose maker was told that
+            # it had failed, and who made another.
+            base = max((one for one in self._reader.bases(member.log) if one.is_complete), key=lambda one: one.number)
             if old.shape.base == base.number:
                 return
             if member.truncated_at is not None and member.truncated_at <= base.last:

@@ -12,7 +12,9 @@ Invariants:
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -32,6 +34,21 @@ FOLDED: Final = "fold"
 """Why a log has a new base; its old handle goes on above it."""
 
 
+@dataclass(slots=True)
+class FoldCounts:
+    """What was folded since the process began."""
+
+    count: int = 0
+    """Logs that went on from a new base."""
+    bytes_before: int = 0
+    """Of their segments."""
+    bytes_after: int = 0
+    seconds: float = 0.0
+    """What the last one took."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Logs that could not be folded, by the error's code; one that is tried again counts again."""
+
+
 class Folding:
     """Runs beside the stream, one log at a time."""
 
@@ -46,6 +63,7 @@ class Folding:
         self._looked_at: dict[int, float] = {}
         """When it was asked last whether some of a log is too old."""
         self._is_stopping = False
+        self.counts = FoldCounts()
 
     async def run(self) -> None:
         """Go round for ever."""
@@ -61,8 +79,10 @@ class Folding:
         self._tried = {log: size for log, size in self._tried.items() if log in living}
         self._looked_at = {log: at for log, at in self._looked_at.items() if log in living}
         for member in members:
-            if self._is_due(member):
-                await self._fold(member)
+            if self._house.store.fault is not None:
+                return  # what room there is belongs to those who wait for it
+            if self._is_due(member) and not await self._fold(member):
+                return
 
     def _is_due(self, member: Member) -> bool:
         """Whether the log is above its bounds, as far as that can be said without a look at the disk."""
@@ -88,26 +108,42 @@ class Folding:
             return False  # its base has no rows; or rows that are equal in all columns, of which a fold would keep one
         return member.truncated_at is None and house.store.marks(member.log)[1] <= house.collector.upto
 
-    async def _fold(self, member: Member) -> None:
-        """Make the log smaller, or remember that it could not be."""
+    async def _fold(self, member: Member) -> bool:
+        """Make the log smaller, or remember that it could not be. False if the disk has no room for more."""
         log = member.log
         assert log is not None, "it is born"
         try:
             if not self._may_be_folded(member):
-                return
-            await self._shorten(member, log)
+                return True
+            await self._counted(member, log)
         except UnknownLog:
-            return  # it ended meanwhile
+            return True  # it ended meanwhile
         except SharedDiskFault as fault:
+            self.counts.failures[fault.code] += 1
             logger.warning("the log of shape %s is not folded: %s", member.handle, fault)
-            return  # with room on the disk, the next round goes on
+            return False  # with room on the disk, the next round goes on
         except StorageError as fault:
+            self.counts.failures[fault.code] += 1
             logger.warning("shape %s has a long log that cannot be folded: %s", member.handle, fault)
         size = log_bytes(self._house.store, log)
         if size > self._bytes:
             self._tried[log] = size + int(self._bytes * FOLD_RETRY_SHARE)
         else:
             self._tried.pop(log, None)
+        return True
+
+    async def _counted(self, member: Member, log: int) -> None:
+        """Fold it, and count that if it came to something."""
+        monotonic, handle = self._house.clocks.monotonic, member.handle
+        size, began = log_bytes(self._house.store, log), monotonic()
+        try:
+            await self._shorten(member, log)
+        finally:
+            if member.handle != handle:
+                self.counts.count += 1
+                self.counts.bytes_before += size
+                self.counts.bytes_after += log_bytes(self._house.store, log)
+                self.counts.seconds = monotonic() - began
 
     async def _shorten(self, member: Member, log: int) -> None:
         """Fold what is too much, record it, remove it."""

@@ -22,6 +22,7 @@ from shapes.errors import MustLeave, TableChanged
 from shapes.household import Household
 from shapes.limits import HELD_BYTES_MAX, ROOM_SECONDS
 from shapes.members import Member
+from shapes.reconciliation import by_publication
 from shapes.registry import REMOVED, Entry
 from shapes.relevance import Ends, relevance
 from shapes.snapshot_transaction import Selection
@@ -78,7 +79,7 @@ class ShapeGround:
             published = await self._publish(connection, waiting)
             if published.changes:
                 async with house.turn:
-                    await house.endings.by_publication(published.changes)
+                    await by_publication(house, published.changes)
             await in_thread(house.lineage.published, published.state)
             self._published = published.state
             table = self._judged(await self._look_up(connection))

@@ -2,13 +2,11 @@
 
 import asyncio
 import contextlib
-import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from cdc.source.connections import Connection, connect_sql
+from cdc.source.connections import Connection, connect_sql, cut_after
 from cdc.source.session import Session
 from shapes.collector import Collector
 from shapes.endings import Endings
@@ -49,16 +47,8 @@ class Household:
     async def control(self, seconds_max: float | None = ASK_SECONDS_MAX) -> AsyncIterator[Connection]:
         """A connection for a few queries. One that takes longer is cut: its query fails as if the server had gone."""
         connection = await connect_sql(self.conninfo, self.application)
-        cutting = None if seconds_max is None else asyncio.get_running_loop().call_later(seconds_max, _cut, connection)
         try:
-            yield connection
+            with contextlib.nullcontext() if seconds_max is None else cut_after(connection, seconds_max):
+                yield connection
         finally:
-            if cutting is not None:
-                cutting.cancel()
             await connection.close()
-
-
-def _cut(connection: Connection) -> None:
-    """Let whoever waits for the server hear that it has gone. Cancelling would wait for the server, too."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as ours:
-        ours.shutdown(socket.SHUT_RDWR)

@@ -3,10 +3,13 @@
 Invariants:
     while the disk that all share is at fault, or does not answer, no shape ends for what it could not flush (A9);
     afterwards each has its whole grace again
+    as little does one end for time in which nobody looked: the process was stopped, or waited for the disk
+    a fault of the disk, or of one log's files, ends neither the round nor the program
 """
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import psycopg
@@ -19,6 +22,7 @@ from shapes.members import Member
 from shapes.reconciliation import reconcile
 from shapes.registry import EXPIRED
 from shapes.snapshot_transaction import look
+from storage.errors import SharedDiskFault
 from storage.flush import FlushJob
 from storage.log_counts import fault_of, flush_in_flight, log_bytes
 
@@ -28,6 +32,9 @@ STALLED: Final = "stalled"
 """Why a shape ended that held the slot: its rows did not become durable."""
 
 LOG_TOO_LARGE: Final = "log_too_large"
+
+_UNSEEN_SECONDS: Final = 3 * HOUSEKEEPING_SECONDS
+"""Looks for stalls that are further apart know nothing of the time between."""
 
 
 class Housekeeping:
@@ -46,36 +53,49 @@ class Housekeeping:
         self._stall_seconds = stall_seconds
         self._log_bytes_max = log_bytes_max
         self._flush_seen: FlushJob | None = None
+        self._looked_at = house.clocks.monotonic()
         self._idle_seconds = idle_seconds
         self._shapes_max = shapes_max
 
     async def run(self) -> None:
-        """Go round for ever."""
-        while True:
-            await asyncio.sleep(HOUSEKEEPING_SECONDS)
-            if self._house.is_streaming:
-                await self.go_round()
+        """Go round for ever. Stalls are looked for beside the rest, which waits for the server, and for the disk."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._again_and_again(self._end_stalled), name="stalls")
+            tasks.create_task(self._again_and_again(self._keep_house), name="household")
 
     async def go_round(self) -> None:
         """Once."""
+        await self._end_stalled()
+        await self._keep_house()
+
+    async def _again_and_again(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_SECONDS)
+            if self._house.is_streaming:
+                await work()
+
+    async def _keep_house(self) -> None:
         house = self._house
         now = house.clocks.monotonic()
         idle = house.registry.expired(now, self._idle_seconds)
         await self._expire(idle, f"nobody asked for it for {self._idle_seconds:g} s")
         await self._expire(house.registry.over(self._shapes_max), f"there are more than {self._shapes_max:,} shapes")
-        await self._end_stalled()
         await self._end_oversized()
-        await house.endings.sweep()
+        house.registry.forget_below(house.lineage.listings_needed_from)
         try:
+            await house.endings.sweep()
             await self._ask_server()
         except (SourceError, psycopg.Error) as fault:
             logger.debug("the server could not be asked: %s", fault)  # the stream has the same trouble, and tells it
+        except SharedDiskFault as fault:
+            logger.warning("what is done from time to time waits for the disk: %s", fault)
 
     async def _end_stalled(self) -> None:
         """Those that hold the slot with rows that nobody flushes: a log that stopped at once, others after a grace."""
         house = self._house
         tracker, now = house.collector.tracker, house.clocks.monotonic()
-        if self._is_disk_at_fault():
+        is_seen, self._looked_at = now - self._looked_at <= _UNSEEN_SECONDS, now
+        if self._is_disk_at_fault() or not is_seen:
             for number in tracker.stalled(now, 0.0):
                 tracker.touch(number, now)
             return

@@ -14,6 +14,7 @@ from cdc.source.lsn import Lsn
 from cdc.source.publication import PublicationState
 from shapes.stream_record import StreamRecord, read_stream_record, write_stream_record
 from storage.disk import Disk
+from storage.limits import PROGRESS_RECORDS_KEPT
 from storage.progress import Incarnation, ProgressLog
 
 
@@ -49,6 +50,11 @@ class Lineage:
         assert self.record is not None, "there is a G once there is a slot"
         last = self._progress.history.last_of(self.record.incarnation)
         return (self.record.start, 0) if last is None else (last.lsn, last.commit_time)
+
+    @property
+    def listings_needed_from(self) -> int:
+        """The catalog version from which on somebody may ask what it listed: that of the oldest G that is kept."""
+        return self._progress.history.oldest_catalog_version(PROGRESS_RECORDS_KEPT)
 
     def claim(self) -> None:
         """Write down that the slot will be made: a crash after its making must not leave it to nobody."""

@@ -6,31 +6,67 @@ from the server's catalog from time to time, and compared.
 Invariant: a shape that ends here would have ended at its table's next change too, or its root's partitions are others.
 """
 
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+import psycopg
+
 from cdc.source.connections import Connection
+from cdc.source.errors import SourceError
+from cdc.source.publication import PublicationChange
 from shapes.definition import Table
 from shapes.household import Household
 from shapes.members import Member
 from shapes.relevance import Ends, relevance
 from shapes.tables import read_tables
 
+logger = logging.getLogger(__name__)
+
 PARTITIONS_CHANGED: Final = "partitions_changed"
+
+_End = tuple[Member, str, str]
+"""A shape that does not go on, the reason, and the reason in words."""
 
 
 async def reconcile(house: Household, connection: Connection) -> None:
     """Compare all tables that are followed with what they were."""
-    followed = house.collector.members.tables()
-    tables = await read_tables(connection, followed)
-    for oid in followed:
-        found = await _compare(house, oid, tables.get(oid))
-        for member, reason, text in found:
-            async with house.turn:
-                if house.collector.members.get(member.number) is member:
-                    await house.endings.end(member, reason, text)
+    for member, reason, text in await _ends(house, connection, house.collector.members.tables()):
+        async with house.turn:
+            if house.collector.members.get(member.number) is member:
+                await house.endings.end(member, reason, text)
 
 
-async def _compare(house: Household, oid: int, table: Table | None) -> list[tuple[Member, str, str]]:
+async def by_publication(house: Household, changes: Sequence[PublicationChange]) -> None:
+    """Somebody altered the publication. In the collector's turn.
+
+    A table that is dropped leaves it too, and so does a partition: then that is the reason.
+    """
+    for member, reason, text in await _ends_behind(house, changes):
+        await house.endings.end(member, reason, text)
+    await house.endings.by_publication(changes)
+
+
+async def _ends_behind(house: Household, changes: Sequence[PublicationChange]) -> list[_End]:
+    """What the catalog says of the tables; nothing where it cannot be asked: they end anyway."""
+    followed, roots_of = house.collector.members.tables(), house.collector.partitions.roots_of
+    concerned = {oid for change in changes if change.table for oid in (change.table, *roots_of(change.table))}
+    is_whole = any(change.table is None for change in changes)
+    try:
+        async with house.control() as connection:
+            return await _ends(house, connection, [oid for oid in followed if is_whole or oid in concerned])
+    except (SourceError, psycopg.Error) as fault:
+        logger.info("what became of the tables is not known: %s", fault)
+        return []
+
+
+async def _ends(house: Household, connection: Connection, oids: Iterable[int]) -> list[_End]:
+    wanted = list(oids)
+    tables = await read_tables(connection, wanted) if wanted else {}
+    return [end for oid in wanted for end in _compare(house, oid, tables.get(oid))]
+
+
+def _compare(house: Household, oid: int, table: Table | None) -> list[_End]:
     members = house.collector.members.of_table(oid)
     if table is not None and table.kind == "p":
         known = house.collector.partitions.leaves_of(oid)

@@ -261,6 +261,10 @@ class Registry:
         # All are asked for, since some of the oldest may still be being born.
         return self._handles(self._idleness.oldest(len(self._definitions)))[:excess]
 
+    def forget_below(self, version: int) -> None:
+        """Nobody asks any more what the catalog listed before: what ended then may be forgotten."""
+        self._catalog.forget_below(version)
+
     @property
     def _state(self) -> CatalogState:
         return self._catalog.state

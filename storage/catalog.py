@@ -9,10 +9,12 @@ Invariants:
     each log that has not ended has one newest handle, BORN or READY; its older ones are REBASED or ENDED
     a handle is listed in version v if listed_from <= v < listed_until
     kept_from <= version; the versions between can be asked for, also after a compaction
+    of a log that lives, the newest handle is never forgotten, nor are those just before it
 """
 
 from collections import ChainMap
 from collections.abc import MutableMapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, Self
 
@@ -32,7 +34,7 @@ from storage.catalog_records import (
 )
 from storage.disk import Disk
 from storage.errors import CorruptRecord, Misuse, StorageError
-from storage.limits import CATALOG_TOMBSTONES_MAX, RECORD_LOG_BYTES_MAX
+from storage.limits import CATALOG_TOMBSTONES_MAX, LOG_HANDLES_KEPT, RECORD_LOG_BYTES_MAX
 from storage.offset import LogOffset
 from storage.record_log import RecordLog, RecordLogReader
 
@@ -136,7 +138,10 @@ class CatalogState:
     def compacted(self, keep_from: int) -> list[Stored]:
         """The fewest records that leave the same state, for questions from version `keep_from` on."""
         keep_from = max(keep_from, self.kept_from)
-        kept = [shape for shape in self.shapes.values() if self._is_kept(shape, keep_from)]
+        newest = {handle for handles in self._by_log.values() for handle in handles[-LOG_HANDLES_KEPT:]}
+        listed = {one.name: one.handle for one in self.shapes.values() if one.name and one.listed_from is not None}
+        last = {*self._by_name.values(), *listed.values()}
+        kept = [shape for shape in self.shapes.values() if _is_kept(shape, keep_from, newest, last)]
         gone = dict.fromkeys([*self.tombstones, *self.shapes])
         for shape in kept:
             del gone[shape.handle]
@@ -154,21 +159,15 @@ class CatalogState:
         return fork
 
     def merge(self, fork: Self) -> None:
-        """Become what the fork is."""
+        """Become what the fork is, in an order in which no handle is found before its shape."""
         for mine, other in (
-            (self._by_name, fork._by_name),
-            (self._by_log, fork._by_log),
             (self.shapes, fork.shapes),
+            (self._by_log, fork._by_log),
+            (self._by_name, fork._by_name),
         ):
             assert isinstance(other, ChainMap)
             mine.update(other.maps[0])
         self.next_log, self.version = fork.next_log, fork.version
-
-    def _is_kept(self, shape: Shape, keep_from: int) -> bool:
-        """Living, or listed in a version that is kept, or the last of its name, to which a successor may come."""
-        was_listed = shape.listed_from is not None and (shape.listed_until or 0) > keep_from
-        is_last_of_name = shape.name is not None and self._by_name.get(shape.name) == shape.handle
-        return shape.life is not Life.ENDED or was_listed or is_last_of_name
 
     def _put(self, shape: Shape) -> None:
         self.shapes[shape.handle] = shape
@@ -225,6 +224,16 @@ class CatalogState:
             until = self.shapes[name].listed_until
             until = self.version if until is None else until
             self._move(name, "ended", ended_at=at, reason=reason, listed_until=until)
+
+
+def _is_kept(shape: Shape, keep_from: int, newest: AbstractSet[str], last: AbstractSet[str]) -> bool:
+    """Living, or listed in a version that is kept, or the last of its name, to which a successor may come.
+
+    Of a name also the last that was listed: the lake follows that, and those that came after it were never complete.
+    """
+    was_listed = shape.listed_from is not None and (shape.listed_until or 0) > keep_from
+    is_living = shape.life is not Life.ENDED and shape.handle in newest
+    return is_living or was_listed or shape.handle in last
 
 
 class Catalog:

@@ -26,8 +26,9 @@ class StorageError(Exception):
 
     def __str__(self) -> str:
         facts = ", ".join(f"{name}={value}" for name, value in self.facts.items())
-        parts = [f"[{self.code}] {self.message}", f"({facts})" if facts else "", self.hint]
-        return " ".join(part for part in parts if part)
+        said = f"[{self.code}] {self.message}" + (f" ({facts})" if facts else "")
+        stop = "" if said.endswith((".", "?", "!")) else "."
+        return f"{said}{stop} {self.hint}" if self.hint else said
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.facts)

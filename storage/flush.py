@@ -20,7 +20,12 @@ from storage.journal import JournalFile, JournalIndex
 from storage.journal_parts import rows_of_shares
 from storage.journal_write import JournalCopy, JournalWrite
 from storage.layout import JOURNAL
-from storage.limits import FLUSH_FILES_MAX, FLUSH_GATHER_BYTES_MAX, JOURNAL_FILE_BLOCKS_MAX, JOURNAL_LOGS_PER_FLUSH
+from storage.limits import (
+    FLUSH_FILES_MAX,
+    FLUSH_GATHER_BYTES_MAX,
+    FLUSH_GATHER_SHARES_MAX,
+    JOURNAL_FILE_BLOCKS_MAX,
+)
 from storage.offset import LogOffset
 from storage.open_logs import OpenLog
 from storage.repair import Repair, run_repairs
@@ -80,6 +85,7 @@ class FlushJob:
             self.copy.run(disk, self.written_at)
         if self.journal is not None and self.failure is None:
             self.journal.run(disk, self.written_at)
+            pa.default_memory_pool().release_unused()
 
     def _mend_journal(self, disk: Disk) -> bool:
         """Rows of a block that was torn may go to a segment now, and G above them: what is left of it goes before."""
@@ -93,32 +99,45 @@ class FlushJob:
     def _run_segments(self, disk: Disk, writes: Sequence[SegmentWrite]) -> None:
         carried = iter(rows_of_shares(disk, [share for write in writes for share in write.carried]))
         own = iter(gathered([share for write in writes for share in write.drained.shares]))
-        for write in writes:
-            taken = list(islice(carried, len(write.carried))), list(islice(own, len(write.drained.shares)))
-            write.run(disk, self.written_at, *taken)
-            if self.failure is not None:
-                break  # those before may be synced all the same: what they freed is what a full disk needs
-        if disk.syncs_at_once > 1 and len(writes) > 1:
-            with ThreadPoolExecutor(min(disk.syncs_at_once, len(writes)), "sync") as threads:
-                list(threads.map(lambda write: write.file.sync(disk), writes))
-            return
-        for write in writes:
-            write.file.sync(disk)
-            if isinstance(write.file.failure, SharedDiskFault):
+        for start in range(0, len(writes), FLUSH_FILES_MAX):
+            some = writes[start : start + FLUSH_FILES_MAX]
+            for write in some:
+                taken = list(islice(carried, len(write.carried))), list(islice(own, len(write.drained.shares)))
+                write.run(disk, self.written_at, *taken)
+                if isinstance(write.file.failure, SharedDiskFault):
+                    break  # those before may be synced all the same: what they freed is what a full disk needs
+            _sync(disk, some)
+            if any(isinstance(write.file.failure, SharedDiskFault) for write in some):
                 return
 
 
+def _sync(disk: Disk, writes: Sequence[SegmentWrite]) -> None:
+    """Make files certain, together where the disk can do that; how far each came is in its write."""
+    if disk.syncs_at_once > 1 and len(writes) > 1:
+        with ThreadPoolExecutor(min(disk.syncs_at_once, len(writes)), "sync") as threads:
+            list(threads.map(lambda write: write.file.sync(disk), writes))
+        return
+    for write in writes:
+        write.file.sync(disk)
+        if isinstance(write.file.failure, SharedDiskFault):
+            return
+
+
 def _at_a_time(segments: Iterable[SegmentWrite]) -> Iterator[list[SegmentWrite]]:
-    """Some writes after the others, so that the rows copied for them and the files open for them stay within bounds."""
+    """Some writes after the others, so that the rows copied for them stay within bounds.
+
+    As many as may be: what the journal held of them is found with one pass over it.
+    """
     writes: list[SegmentWrite] = []
-    size = 0
+    size = count = 0
     for write in segments:
-        copied = write.copied_size
-        if writes and (size + copied > FLUSH_GATHER_BYTES_MAX or len(writes) == FLUSH_FILES_MAX):
+        copied, shares = write.copied_size, len(write.carried) + len(write.drained.shares)
+        if writes and (size + copied > FLUSH_GATHER_BYTES_MAX or count + shares > FLUSH_GATHER_SHARES_MAX):
             yield writes
-            writes, size = [], 0
+            writes, size, count = [], 0, 0
         writes.append(write)
         size += copied
+        count += shares
     yield writes
 
 
@@ -168,11 +187,13 @@ def plan_segment(drained: Drained, files: LogFiles, index: JournalIndex) -> Segm
     return SegmentWrite(drained, carried, segment, file, tail.last, tail.aligned, tail.wire_end)
 
 
-def logs_to_move(index: JournalIndex, oldest: JournalFile, find: Callable[[int], OpenLog | None]) -> Iterable[ShapeLog]:
+def logs_to_move(
+    index: JournalIndex, oldest: JournalFile, find: Callable[[int], OpenLog | None], most: int
+) -> Iterable[ShapeLog]:
     """Some logs of the oldest journal file that can go to their segments; none if only bare commits are left in it."""
     found = 0
     for number in index.logs_in(oldest.number):
-        if found == JOURNAL_LOGS_PER_FLUSH:
+        if found == most:
             return
         try:
             log = find(number)
@@ -182,7 +203,7 @@ def logs_to_move(index: JournalIndex, oldest: JournalFile, find: Callable[[int],
         if log is None:
             index.drop(number)
             continue
-        has_rows = bool(log.state.pending) or any(share.entry.rows for share in index.shares_of(number))
-        if log.state.fault is None and (has_rows or log.files.takes_commits):
+        can_move = bool(log.state.pending) or log.files.takes_commits or index.has_rows(number)
+        if log.state.fault is None and can_move:
             found += 1
             yield log.state

@@ -53,6 +53,8 @@ class FlushControl:
         self.fault: SharedDiskFault | None = None
         """Why writing pauses; cleared by the first write that succeeds, or when nothing is left to write."""
         self._retry_at = 0.0
+        self._journal_grew = 0
+        """Bytes of the journal's blocks since logs were last moved out of it."""
         self._cannot_empty = False
         """The journal is too long, but what it holds can neither go to segments nor shrink: wait for new blocks."""
 
@@ -132,8 +134,11 @@ class FlushControl:
         index = self._logs.index
         oldest = self._target.over_bound()
         if oldest is None:
+            self._journal_grew = 0
             return {}, None
-        moving = {log.number: log for log in logs_to_move(index, oldest, self._logs.find)}
+        most = max(limits.JOURNAL_LOGS_PER_FLUSH, self._logs_to_keep_pace())
+        moving = {log.number: log for log in logs_to_move(index, oldest, self._logs.find, most)}
+        self._journal_grew = 0
         living = [] if moving else index.living(oldest.number)
         shrinks = 2 * len(living) < sum(map(len, oldest.directories))
         self._cannot_empty = not moving and not shrinks
@@ -141,6 +146,10 @@ class FlushControl:
             return moving, None
         target, file = self._target.new_write()
         return {}, JournalCopy(living, target, file, oldest.number)
+
+    def _logs_to_keep_pace(self) -> int:
+        """So many that all logs of the journal are moved while it grows by as much as it may hold."""
+        return len(self._logs.index.logs()) * self._journal_grew // self._options.journal_bytes_max
 
     def _plan(
         self,
@@ -189,6 +198,7 @@ class FlushControl:
         self._cannot_empty = False
         for ref, directory, _ in write.directories:
             index.add_block(write.target, ref, directory)
+            self._journal_grew += ref.header.size
         return [
             one for drained in write.drained for one in self._log_done(drained, write.wire_ends[drained.log.number])
         ]

@@ -7,24 +7,23 @@ Invariants:
     a file is never cut in its middle: what must go is left behind when the rest is copied into the next file
 """
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from storage import layout
 from storage.block import BlockFlag
 from storage.errors import LogFault
-from storage.journal_block import Directory, ShareEntry
+from storage.journal_block import Directory, PackedDirectory, ShareEntry
 from storage.offset import LogOffset
 from storage.repair import Repair
 from storage.scan import BlockRef
 
-# More bits for the row and the block than the largest block and file can need: a copy of many files of small blocks is
-# one file of all of them. Numbers of early files still leave a code within the 60 bits of a small integer object.
-_BLOCK_SHIFT: Final = 28
-_FILE_SHIFT: Final = 52
-_ROW_MASK: Final = (1 << _BLOCK_SHIFT) - 1
-_BLOCK_MASK: Final = (1 << (_FILE_SHIFT - _BLOCK_SHIFT)) - 1
+# A share's code is the serial of its block, then its row: 26 bits count the shares of the largest block, and 38 bits of
+# serials last for centuries of ten blocks a second.
+_ROW_BITS: Final = 26
+_ROW_MASK: Final = (1 << _ROW_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,19 @@ class JournalFile:
     """Bytes up to here are certain, whoever wrote them: a later block says so, or G."""
     live: int = 0
     refs: list[BlockRef] = field(default_factory=list)
-    directories: list[Directory] = field(default_factory=list)
+    directories: list[PackedDirectory] = field(default_factory=list)
+    serials: list[int] = field(default_factory=list)
+    """Of the blocks, in the index."""
     unreadable: list[Unreadable] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What the serial of a block stands for."""
+
+    file: JournalFile
+    ref: BlockRef
+    directory: PackedDirectory
 
 
 class JournalIndex:
@@ -69,7 +79,10 @@ class JournalIndex:
         self.repairs: list[Repair] = []
         """What failed writes left to be mended before the next one."""
         self._next_number = 1
-        self._codes: dict[int, list[int]] = {}
+        self._next_serial = 0
+        self._blocks: dict[int, _Block] = {}
+        self._codes: dict[int, array[int]] = {}
+        """Eight bytes for each share: there may be hundreds of thousands."""
 
     @property
     def size(self) -> int:
@@ -89,19 +102,26 @@ class JournalIndex:
 
     def add_block(self, file: JournalFile, ref: BlockRef, directory: Directory) -> None:
         """A block that is on disk and synced."""
-        base = file.number << _FILE_SHIFT | len(file.refs) << _BLOCK_SHIFT
+        block = _Block(file, ref, directory.packed())
+        serial = self._next_serial
+        self._next_serial += 1
+        self._blocks[serial] = block
+        file.serials.append(serial)
         file.refs.append(ref)
-        file.directories.append(directory.compact())
+        file.directories.append(block.directory)
         file.size = max(file.size, ref.end)
         file.live += len(directory)
         codes = self._codes
         for row, log in enumerate(directory.logs()):
-            codes.setdefault(log, []).append(base | row)
+            own = codes.get(log)
+            if own is None:
+                own = codes[log] = array("Q")
+            own.append(serial << _ROW_BITS | row)
 
     def holds(self, log: int) -> bool:
         return log in self._codes
 
-    def logs(self) -> Iterable[int]:
+    def logs(self) -> Collection[int]:
         """The logs with any share."""
         return self._codes.keys()
 
@@ -125,53 +145,62 @@ class JournalIndex:
         for code in self._codes.get(log, ()):
             entry = self._share(code).entry
             if entry.last <= last and entry.aligned <= aligned:
-                self.files[code >> _FILE_SHIFT].live -= 1
+                self._block(code).file.live -= 1
             else:
                 kept.append(code)
-        self._codes[log] = kept
-        if not kept:
-            self._codes.pop(log, None)
+        self._keep(log, kept)
 
     def drop(self, log: int) -> None:
         """A segment has all that the journal held of this log, or the log is gone."""
         for code in self._codes.pop(log, ()):
-            self.files[code >> _FILE_SHIFT].live -= 1
+            self._block(code).file.live -= 1
 
     def drop_file(self, number: int) -> None:
         """The file was removed, after its living shares were copied or taken over."""
         file = self.files.pop(number)
         for directory in file.directories:
             for log in set(directory.logs()):
-                kept = [code for code in self._codes.get(log, ()) if code >> _FILE_SHIFT != number]
-                if kept:
-                    self._codes[log] = kept
-                else:
-                    self._codes.pop(log, None)
+                self._keep(log, [code for code in self._codes.get(log, ()) if self._block(code).file is not file])
+        for serial in file.serials:
+            del self._blocks[serial]
 
     def logs_in(self, number: int) -> list[int]:
         """The logs for which a file is still needed."""
-        found = {log for directory in self.files[number].directories for log in directory.logs()}
-        return [log for log in found if any(code >> _FILE_SHIFT == number for code in self._codes.get(log, ()))]
+        file = self.files[number]
+        found = {log for directory in file.directories for log in directory.logs()}
+        return [log for log in found if any(self._block(code).file is file for code in self._codes.get(log, ()))]
 
     def living(self, number: int) -> list[JournalShare]:
         """The shares of a file that are still needed, in the order of the file."""
         file = self.files[number]
         shares = []
-        for block, directory in enumerate(file.directories):
-            base = number << _FILE_SHIFT | block << _BLOCK_SHIFT
+        for serial, directory in zip(file.serials, file.directories, strict=True):
             for row, log in enumerate(directory.logs()):
-                if base | row in self._codes.get(log, ()):
-                    shares.append(self._share(base | row))
+                code = serial << _ROW_BITS | row
+                if code in self._codes.get(log, ()):
+                    shares.append(self._share(code))
         return shares
 
     def files_with_open_blocks(self) -> list[JournalFile]:
         """Files with a block whose transaction was open when it was written."""
         return [file for file in self.files.values() if any(BlockFlag.OPEN in ref.header.flags for ref in file.refs)]
 
+    def has_rows(self, log: int) -> bool:
+        """Whether any of a log's shares is more than a commit."""
+        return any(self._block(code).directory.has_rows(code & _ROW_MASK) for code in self._codes.get(log, ()))
+
+    def _keep(self, log: int, codes: list[int]) -> None:
+        if codes:
+            self._codes[log] = array("Q", codes)
+        else:
+            self._codes.pop(log, None)
+
     def _share(self, code: int) -> JournalShare:
-        file = self.files[code >> _FILE_SHIFT]
-        block = code >> _BLOCK_SHIFT & _BLOCK_MASK
-        return JournalShare(file.refs[block], file.directories[block].entry(code & _ROW_MASK))
+        block = self._block(code)
+        return JournalShare(block.ref, block.directory.entry(code & _ROW_MASK))
+
+    def _block(self, code: int) -> _Block:
+        return self._blocks[code >> _ROW_BITS]
 
 
 def aligned_of(shares: Iterable[JournalShare]) -> LogOffset | None:

@@ -6,7 +6,7 @@ Ten thousand shares of one table are one Arrow batch, and 14 numbers each; a sha
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +35,7 @@ _FIELDS: Final = (
     "table",
     "row",
 )
-Numbers: TypeAlias = Unsigned | NDArray[np.uint32]
-
-_UINT32_MAX: Final = 2**32 - 1
+_ROWS: Final = _FIELDS.index("rows")
 _SCHEMA: Final = pa.schema([pa.field(name, pa.uint64(), False) for name in _FIELDS])
 
 
@@ -60,24 +58,46 @@ class ShareEntry(NamedTuple):
 class Directory:
     """The directory of a block, a column for each field."""
 
-    columns: dict[str, Numbers]
+    columns: dict[str, Unsigned]
     """In the order of the fields."""
 
     def __len__(self) -> int:
         return len(self.columns["log"])
 
-    def compact(self) -> "Directory":
-        """The same in memory of its own, two thirds of it: an index keeps directories as long as their files."""
-        return Directory({name: _compact(values) for name, values in self.columns.items()})
+    def packed(self) -> "PackedDirectory":
+        """The same in memory of its own, about a third of it: an index keeps directories as long as their files."""
+        return PackedDirectory([_packed(values) for values in self.columns.values()])
 
     def logs(self) -> list[int]:
         """The log of each share."""
         numbers: list[int] = self.columns["log"].tolist()
         return numbers
 
+
+@dataclass(frozen=True, slots=True)
+class PackedDirectory:
+    """A directory to be kept: each column's least number, and in as few bytes as do, what the others have above it."""
+
+    columns: list[tuple[int, NDArray[Any]]]
+    """In the order of the fields."""
+
+    def __len__(self) -> int:
+        return len(self.columns[0][1])
+
+    def logs(self) -> list[int]:
+        """The log of each share."""
+        least, above = self.columns[0]
+        numbers: list[int] = (above.astype(np.uint64) + np.uint64(least)).tolist()
+        return numbers
+
+    def has_rows(self, row: int) -> bool:
+        """Whether the share is more than a commit."""
+        least, above = self.columns[_ROWS]
+        return bool(least + above.item(row))
+
     def entry(self, row: int) -> ShareEntry:
         """One share's row as an object."""
-        log, flags, *offsets, rows, wire_end, table, start = [values.item(row) for values in self.columns.values()]
+        log, flags, *offsets, rows, wire_end, table, start = [least + above.item(row) for least, above in self.columns]
         return ShareEntry(
             log=log,
             flags=BlockFlag(flags),
@@ -92,9 +112,12 @@ class Directory:
         )
 
 
-def _compact(values: Numbers) -> Numbers:
-    fits = values.max(initial=0) <= _UINT32_MAX
-    return values.astype(np.uint32) if fits else values.astype(np.uint64)
+def _packed(values: Unsigned) -> tuple[int, NDArray[Any]]:
+    if not len(values):
+        return 0, values
+    least = values.min()
+    above = values - least
+    return int(least), above.astype(np.min_scalar_type(int(above.max())))
 
 
 class JournalPart(NamedTuple):

@@ -30,6 +30,9 @@ FLUSH_GATHER_BYTES_MAX: Final = 8 * MIB
 """Rows that a flush copies together for the logs' own segments at a time, with one pass over each batch and each part
 of the journal: more logs at a time need fewer passes; the copies, about twice this, come on top of the buffer."""
 
+FLUSH_GATHER_SHARES_MAX: Final = 4096
+"""The same in shares, each of which is a batch of its own then: 1.6 KB of objects, however few rows it has."""
+
 FLUSH_WAIT_SECONDS_MAX: Final = 60.0
 """The longest that anybody waits for the flush in flight: a sync that takes longer hangs, and whoever waits says so."""
 
@@ -74,6 +77,10 @@ alone."""
 BUFFER_BYTES_MAX: Final = 256 * MIB
 """What all logs together may hold in memory, flush windows included; one larger append is let in alone."""
 
+BUFFER_SHARES_MAX: Final = 20_000
+"""The same in objects: a share, the part of a batch that one log takes, costs about 1.3 KB here and in the flush tracker,
+however few rows it has. One flush of 10,000 logs and what comes meanwhile; the last batch may touch as many again."""
+
 OWN_SEGMENT_FLUSH_BYTES: Final = 256 * KIB
 """A flush at least this large goes to the log's own segment: below, a sync for each log would cost more than copying
 the bytes once more out of the journal."""
@@ -85,7 +92,8 @@ JOURNAL_FILE_BYTES_MAX: Final = 16 * MIB
 """A journal file is closed at this size; the oldest closed one is the next to be emptied into segments."""
 
 JOURNAL_BYTES_MAX: Final = 64 * MIB
-"""All journal files together: bounds what start-up reads before the first row is served."""
+"""All journal files together: bounds what start-up reads before the first row is served. Beyond this, all logs are
+moved out while it grows by as much again, so it stays near twice this at most, and its index at some 20 MB."""
 
 JOURNAL_FILE_BLOCKS_MAX: Final = 4096
 """A journal file is closed at this many blocks, so that tiny flushes do not make its directory long."""
@@ -141,8 +149,13 @@ CATALOG_TOMBSTONES_MAX: Final = 100_000
 """Forgotten handles that are still refused, the newest ones: caches keep a handle's chunks for a week, so older ones
 can be confused with nothing; all together they fit into one record."""
 
+LOG_HANDLES_KEPT: Final = 16
+"""Handles of a log that are remembered, the newest: each fold gives it another, for years. Who follows an older one is
+sent to the newest."""
+
 JOURNAL_LOGS_PER_FLUSH: Final = 64
-"""Logs moved out of the oldest journal file in one flush: bounds how long that flush keeps the others waiting."""
+"""Logs moved out of the oldest journal file in one flush, unless it takes more for the journal to be emptied as fast as
+it grows: bounds how long that flush keeps the others waiting."""
 
 READ_ATTEMPTS_MAX: Final = 8
 """Looks that a reader takes when files go away under it: each move of a file costs one at most, and moves are rare."""
@@ -155,7 +168,8 @@ COMPACTION_BYTES_MAX: Final = 256 * MIB
 """Segments that one compaction takes: it works on them in memory, at about three times their size."""
 
 FOLD_STEP_BYTES: Final = 128 * MIB
-"""What a fold takes of a log with a small base: two segments, at some times their size in memory, for a few seconds."""
+"""What a fold takes of a log with a small base: two segments, at three (rows of 400 bytes) to five times (of 20) their
+size in memory, for a few seconds."""
 
 FOLD_BYTES_MAX: Final = 512 * MIB
 """Base and prefix that are folded into a new base, in memory; a larger log gets a new snapshot instead."""

@@ -96,10 +96,15 @@ class ProgressHistory:
         """The newest record."""
         return next(self.newest_first(), None)
 
-    @property
-    def oldest_catalog_version(self) -> int:
-        """What the catalog must still be able to answer for; 0 before the first record."""
-        return next((records[0].catalog_version for records in list(self._by_incarnation.values())), 0)
+    def oldest_catalog_version(self, newest: int) -> int:
+        """What the catalog must still be able to answer for, so that the newest records mean something; 0 if none."""
+        version = 0
+        for records in reversed(list(self._by_incarnation.values())):
+            if newest <= 0:
+                break
+            version = records[-min(newest, len(records))].catalog_version
+            newest -= len(records)
+        return version
 
     def newest_first(self) -> Iterator[ProgressRecord]:
         """All records, of the present incarnation first."""

@@ -19,7 +19,7 @@ from storage import layout, limits, log_facts, open_rows
 from storage.bases import BaseWriter
 from storage.clocks import Clocks
 from storage.disk import Disk
-from storage.errors import DiskStalled, Misuse, SharedDiskFault, StorageError, UnknownLog, named_faults
+from storage.errors import DiskStalled, LogFault, Misuse, SharedDiskFault, StorageError, UnknownLog, named_faults
 from storage.flush import Flushed, FlushJob
 from storage.flush_control import FlushControl, FlushOptions
 from storage.incoming import FragmentShares, fragment_source, source_of
@@ -370,6 +370,9 @@ class Store:
         for log in sorted(filter(self._is_idle, self._removing)):
             try:
                 self._remove_files(log)
+            except LogFault as fault:
+                self._removing.discard(log)  # with each flush it would fail again
+                logger.warning("files of log %d, which was removed, are still there: %s", log, fault)
             except StorageError:
                 logger.exception("the files of log %d, which was removed, are still there; they go next time", log)
 

@@ -18,7 +18,7 @@ from storage.disk import Disk
 from storage.errors import CorruptBlock, Hole, StorageError, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.journal import JournalFile, JournalIndex
-from storage.journal_block import Directory, part_of_share
+from storage.journal_block import PackedDirectory, part_of_share
 from storage.journal_damage import Doubts, read_doubts
 from storage.journal_scan import load_blocks
 from storage.log_facts import read_log
@@ -119,7 +119,7 @@ class _Verifier:
                     self._count(look, ref, 0)
         return look
 
-    def _journal_part(self, look: Look, ref: BlockRef, directory: Directory, number: int) -> None:
+    def _journal_part(self, look: Look, ref: BlockRef, directory: PackedDirectory, number: int) -> None:
         """The rows of some logs: if they are damaged, it is known whose they are."""
         entries = [entry for entry in map(directory.entry, range(len(directory))) if entry.rows]
         entries = [entry for entry in entries if part_of_share(entry) == number]

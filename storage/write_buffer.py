@@ -2,6 +2,7 @@
 
 Invariants:
     size = sum over the sources held by any share, pending or in a window, + the shares' own cost
+    shares_count = those shares; a new source comes only while they are fewer than their bound
     a log is in `_dirty` iff it has pending rows or owes a commit block; in the order of the oldest rows
     a due log was named with its trigger; nobody has to append for a flush to become due
 """
@@ -43,6 +44,7 @@ class BufferOptions:
 
     log_bytes_max: int = limits.BUFFER_LOG_BYTES_MAX
     bytes_max: int = limits.BUFFER_BYTES_MAX
+    shares_max: int = limits.BUFFER_SHARES_MAX
     flush_log_bytes: int = limits.FLUSH_LOG_BYTES
     flush_log_rows: int = limits.FLUSH_LOG_ROWS
     flush_age_seconds: float = limits.FLUSH_AGE_SECONDS
@@ -54,6 +56,7 @@ class WriteBuffer:
     def __init__(self, options: BufferOptions) -> None:
         self.options = options
         self.size = 0
+        self.shares_count = 0
         self._dirty: dict[int, ShapeLog] = {}
         self._due: dict[int, tuple[ShapeLog, Trigger]] = {}
         self._has_news = False
@@ -68,7 +71,10 @@ class WriteBuffer:
                 handle=log.handle,
             )
         if source_size and self._is_full(source_size):  # a source that is held already needs no more room
-            raise BufferFull(f"all logs hold {self.size} bytes of at most {options.bytes_max}")
+            raise BufferFull(
+                f"all logs hold {self.size} bytes of at most {options.bytes_max},"
+                f" in {self.shares_count} shares of at most {options.shares_max}"
+            )
 
     def has_room(self, size: int, log: ShapeLog | None) -> bool:
         """Whether an append of that many bytes would be taken."""
@@ -96,6 +102,7 @@ class WriteBuffer:
         if source.holders == 1:
             self.size += source.size
         self.size += _own_cost(share)
+        self.shares_count += 1
 
     def touch(self, log: ShapeLog) -> None:
         """Look at a log again after an append, a commit, or the end of a flush."""
@@ -112,11 +119,15 @@ class WriteBuffer:
 
     def take_news(self) -> bool:
         """Whether something became due, or the first row came, since this was last asked."""
-        has_news, self._has_news = self._has_news or self.size >= self.options.bytes_max, False
+        has_news, self._has_news = self._has_news or self._is_at_bound, False
         return has_news
 
+    @property
+    def _is_at_bound(self) -> bool:
+        return self.size >= self.options.bytes_max or self.shares_count >= self.options.shares_max
+
     def _is_full(self, size: int) -> bool:
-        return self.size > 0 and self.size + size > self.options.bytes_max
+        return self._is_at_bound or (self.size > 0 and self.size + size > self.options.bytes_max)
 
     def _is_log_full(self, log: ShapeLog, size: int) -> bool:
         return log.held_size > 0 and log.held_size + size > self.options.log_bytes_max
@@ -145,6 +156,7 @@ class WriteBuffer:
             if not source.holders:
                 self.size -= source.size
             self.size -= _own_cost(share)
+            self.shares_count -= 1
 
     def forget(self, log: ShapeLog) -> None:
         """A log was drained, poisoned or removed."""
@@ -169,7 +181,7 @@ class WriteBuffer:
         aged_at = self._aged_at()
         if aged_at is not None and now >= aged_at:
             return self._all(Trigger.AGE)
-        if self._must_make_room or self.size >= self.options.bytes_max:
+        if self._must_make_room or self._is_at_bound:
             self._must_make_room = False
             return self._all(Trigger.PRESSURE)
         return dict(self._due)
@@ -180,7 +192,7 @@ class WriteBuffer:
 
     def next_due_at(self) -> float | None:
         """When the age of the oldest row will make a flush due; None if nothing waits. 0 if something is due now."""
-        if self._due or self._must_make_room or self.size >= self.options.bytes_max:
+        if self._due or self._must_make_room or self._is_at_bound:
             return 0.0
         return self._aged_at()
 

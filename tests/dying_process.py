@@ -1,10 +1,12 @@
-"""The app in a process that ends itself at a named point: `python -m tests.dying_process CONNINFO FOLDER POINT`.
+"""The app in a process that ends itself at a named point: `python -m tests.dying_process CONNINFO FOLDER POINT [fold]`.
 
 A point is a function of ours and a side of it: `before storage.progress:ProgressLog.append`, or `after ..`. The process
-ends there as by SIGKILL: nothing is flushed, nobody is told. It asks for one more shape, so that births are met too.
+ends there as by SIGKILL: nothing is flushed, nobody is told. It asks for one more shape, so that births are met too;
+with `fold`, it folds logs that are above a small bound instead.
 """
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import inspect
@@ -13,16 +15,29 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 from cdc.app import AppSettings, running
 from shapes.requests import Request, define
 from shapes.tables import find_table
+from storage.flush_control import FlushOptions
+from storage.store import StoreOptions
 
 DIED: Final = 77
 """The exit code of a process that came to its point."""
 
 LATE: Final = "late"
 """The name of the shape that is asked for."""
+
+
+FOLDED_ABOVE_BYTES: Final = 20_000
+
+FOLDING: Final[dict[str, Any]] = {
+    "log_bytes_kept": FOLDED_ABOVE_BYTES,
+    "chunk_bytes": 2_000,
+    "store": StoreOptions(flush=FlushOptions(own_segment_bytes=1, segment_bytes_max=1)),
+}
+"""Each flush makes a segment, and a few of them are too many."""
 
 
 def die_at(point: str) -> None:
@@ -51,18 +66,26 @@ def die_at(point: str) -> None:
     setattr(holder, name, dying_later if inspect.iscoroutinefunction(original) else dying)
 
 
-async def main(conninfo: str, folder: Path, point: str) -> None:
-    async with running(AppSettings(conninfo, folder)) as app:
+async def main(conninfo: str, folder: Path, point: str, *, is_folding: bool) -> None:
+    more = FOLDING if is_folding else {}
+    looks = mock.patch("shapes.folding.FOLD_LOOK_SECONDS", 0.05) if is_folding else contextlib.nullcontext()
+    with looks:
+        await work(AppSettings(conninfo, folder, **more), point, is_folding=is_folding)
+
+
+async def work(settings: AppSettings, point: str, *, is_folding: bool) -> None:
+    async with running(settings) as app:
         async with app.house.turn:
             await app.house.turn.wait_for(lambda: app.house.is_streaming)
         die_at(point)  # from now on: the start itself is struck by random kills
         sys.stdout.write("streaming\n")
         sys.stdout.flush()
-        async with app.house.control() as connection:
-            facts = await find_table(connection, "orders")
-        app.nursery.order(define(Request(where="id > 0"), facts), LATE)
+        if not is_folding:
+            async with app.house.control() as connection:
+                facts = await find_table(connection, "orders")
+            app.nursery.order(define(Request(where="id > 0"), facts), LATE)
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], is_folding="fold" in sys.argv[4:]))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from storage.disk import LocalDisk
-from storage.lake.lake_reader import LakeVersion, open_lake
+from storage.lake.lake_reader import Lake, LakeVersion, open_lake
 from storage.lake.settings import settle
 from storage.lake.tasks import run
 from storage.lake.writer import LakeWriter
@@ -53,8 +53,11 @@ class Lakes:
             at=at,
         )
 
+    def lake(self) -> Lake:
+        return open_lake(self.root)
+
     def latest(self) -> LakeVersion:
-        return open_lake(self.root).latest()
+        return self.lake().latest()
 
     def check(self, version: LakeVersion | None = None) -> None:
         """A version is what the bank remembers of its G, in every table, with every change once."""

@@ -35,6 +35,8 @@ class MemorySocket(asyncio.Transport):
         self.is_stuck = False
         self.is_aborted = False
         self.is_paused = False
+        self.is_ended = False
+        """Nothing more is sent; what comes is read."""
         self.closed = asyncio.Event()
         self.news = asyncio.Event()
         self._closing = False
@@ -42,6 +44,7 @@ class MemorySocket(asyncio.Transport):
         self.connection.connection_made(self)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.is_ended, "it was said that nothing more comes"
         if self.is_stuck and not self.unsent:
             self.connection.pause_writing()
         self.unsent += len(data) if self.is_stuck else 0
@@ -59,6 +62,12 @@ class MemorySocket(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_paused = False
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.is_ended = True
 
     def is_closing(self) -> bool:
         return self._closing

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdc.commands.connection import DataDir
-from cdc.commands.work_bar import WorkBar
 from cdc.config.options import option
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ def materialize(
       shapelog materialize --data-dir data --lake lake --every 5
       shapelog materialize --data-dir data --lake lake --shape orders --every 60 --master spark://host:7077
     """  # noqa: D301 - typer wants the control character itself
+    from cdc.commands.work_bar import WorkBar
     from cdc.mistake import Mistake
     from storage.lake.errors import LakeNotInstalled
 
@@ -61,7 +61,7 @@ def materialize(
     try:
         from storage.lake.materialize import Order, check_data
         from storage.lake.materialize import materialize as run_materialize
-        from storage.lake.spark import LOG_NAME, open_session, own_folder, runner_of
+        from storage.lake.spark import LOG_NAME, close_session, open_session, own_folder, runner_of
     except ImportError as error:
         raise LakeNotInstalled(f"a package is missing: {error.name}") from None
     order = Order(data_dir, lake, tuple(shape) if shape else None, every)
@@ -69,6 +69,7 @@ def materialize(
     _stop_on_signals(order.stop.set)
     with _numbers(order, metrics_host, metrics_port):
         session = open_session(master, settings)
+        _stop_on_signals(order.stop.set)  # once more: Spark has taken Ctrl-C for itself
         try:
             if not as_json:
                 if session.sparkContext.uiWebUrl:
@@ -77,7 +78,7 @@ def materialize(
             bar = None if as_json else WorkBar()
             run_materialize(order, runner_of(session, bar), _teller(as_json=as_json))
         finally:
-            session.stop()
+            close_session(session)
 
 
 def _numbers(order: "Order", host: str, port: int | None) -> AbstractContextManager[object]:

@@ -15,7 +15,8 @@ def option(name: str, *flags: str, **more: Any) -> Any:  # noqa: ANN401 - typer'
     """The option of a setting; `flags` are other names for it, `more` is what this command says otherwise."""
     setting = SETTINGS[name]
     given: dict[str, Any] = {
-        "envvar": list(setting.variables),
+        # One as a text, not as a list: the library shows it as it is where the option is missing.
+        "envvar": setting.variables[0] if len(setting.variables) == 1 else list(setting.variables),
         "help": setting.text,
         "metavar": setting.metavar,
         "min": setting.low,

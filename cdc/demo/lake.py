@@ -69,7 +69,7 @@ class Lake:
         options = [option for setting in settings for option in ("--conf", setting)]
         where = ("--data-dir", self._data, "--lake", self.folder, "--every", str(EVERY_SECONDS), "--json")
         scratch = environment(
-            XDG_CACHE_HOME=str(self._scratch),
+            XDG_CACHE_HOME=str(self._scratch.resolve()),
             TMPDIR=str(self._scratch),
             JDK_JAVA_OPTIONS="-XX:-UsePerfData",  # those would stay in a temporary folder of Java's own
         )

@@ -55,7 +55,8 @@ class Demo:
     async def run(self) -> Proven:
         """Go through all of it."""
         self._tell("starting a Postgres for the shop")
-        async with postgres(DATABASE) as url, _closing(Server(url, self._folder / "data")) as server:
+        shown = ("--lake", str(self._folder / "lake")) if self._with_lake else ()
+        async with postgres(DATABASE) as url, _closing(Server(url, self._folder / "data", shown)) as server:
             writer = Writer(url, Shop(self._chance))
             await writer.open_shop()
             async with asyncio.TaskGroup() as tasks, self._alongside(tasks):

@@ -61,8 +61,7 @@ class Admin:
         return _json(await self._desk.status())
 
     async def _list(self, _: Request) -> Response:
-        births = [birth_facts(order) for order in self._service.nursery.orders]
-        return _json({"shapes": await self._desk.shapes(), "births": births})
+        return _json({"shapes": await self._desk.shapes(), "births": self._desk.births()})
 
     async def _show(self, request: Request) -> Response:
         return _json({"shape": await self._desk.shape(self._service.known(request.path_params["shape"]))})

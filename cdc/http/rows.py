@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from cdc.inspect.walk import rows_as_json
 from cdc.limits import TAIL_READ_BYTES, TAIL_WAIT_SECONDS_MAX
 from shapes.service import Served, ShapeService
+from storage.errors import Refetch
 from storage.handle_reading import read_handle
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.reading import ReadResult
@@ -27,7 +28,11 @@ HANDLE_HEADER: Final = "shapelog-handle"
 
 
 async def rows_answer(service: ShapeService, request: Request) -> Response:
-    """The rows above `after` of the shape; 410 if the handle that was asked for has no more, 204 if one is coming."""
+    """The rows above `after` of the shape; 204 if a successor is coming.
+
+    410 says to begin anew with the handle that it names: the one that was asked for has no more, or a fold has put what
+    follows into a newer base.
+    """
     asked = request.query_params
     served, handle, seconds = service.served_now(request.path_params["shape"]), asked.get("handle"), _seconds(asked)
     if served is None:
@@ -38,14 +43,22 @@ async def rows_answer(service: ShapeService, request: Request) -> Response:
     text = asked.get("after", NOW)
     after = max(visible.value, SNAPSHOT_END) if text == NOW else LogOffset.parse(text)
     if handle is not None and not _goes_on(service, handle, served, after):
-        return JSONResponse({"handle": served.handle}, 410, headers=headers)
-    result = await asyncio.to_thread(_read, service, served, after)
-    if not result.rows and result.at_end and seconds:
-        await _moved(visible, max(after, result.visible), seconds, request)
+        return _anew(served)
+    try:
         result = await asyncio.to_thread(_read, service, served, after)
+        if not result.rows and result.at_end and seconds:
+            await _moved(visible, max(after, result.visible), seconds, request)
+            result = await asyncio.to_thread(_read, service, served, after)
+    except Refetch:
+        return _anew(service.served_now(request.path_params["shape"]) or served)
     lines = "".join(f"{line}\n" for batch in result.rows for line in rows_as_json(batch))
     following = after if not result.rows and result.at_end else result.next
     return Response(lines, headers=headers | {NEXT_HEADER: str(following)}, media_type="application/x-ndjson")
+
+
+def _anew(served: Served) -> JSONResponse:
+    headers = {HANDLE_HEADER: served.handle, "cache-control": "no-store"}
+    return JSONResponse({"handle": served.handle}, 410, headers=headers)
 
 
 def _goes_on(service: ShapeService, handle: str, served: Served, after: LogOffset) -> bool:
@@ -61,7 +74,7 @@ def _read(service: ShapeService, served: Served, after: LogOffset) -> ReadResult
 
 def _seconds(asked: Mapping[str, str]) -> float:
     try:
-        return min(max(float(asked.get("wait", 0)), 0.0), TAIL_WAIT_SECONDS_MAX)
+        return min(max(0.0, float(asked.get("wait", 0))), TAIL_WAIT_SECONDS_MAX)  # in this order, `nan` is 0
     except ValueError:
         return 0.0
 

@@ -2,20 +2,23 @@
 
 Invariants:
     the socket is bound before anything else is started, so that a taken port is a clear refusal
+    however many connect, the rest of the program can open files
     leaving the context ends every answer under way within HTTP_STOP_SECONDS_MAX
 """
 
 import asyncio
 import contextlib
 import gc
+import resource
 import socket
 from collections.abc import AsyncIterator
 
 from starlette.types import ASGIApp
 
 from cdc.errors import AddressTaken
-from cdc.limits import COLLECTOR_ALLOCATIONS, HTTP_BACKLOG, HTTP_STOP_SECONDS_MAX
+from cdc.limits import COLLECTOR_ALLOCATIONS, DESCRIPTORS_KEPT, HTTP_BACKLOG, HTTP_STOP_SECONDS_MAX
 from shapes.http.connections import Connections
+from shapes.http.limits import CONNECTIONS_MAX
 
 
 def calm_collector() -> None:
@@ -35,6 +38,19 @@ def listen(host: str, port: int) -> socket.socket:
         raise AddressTaken(f"cannot listen at {host}, port {port}: {reason}") from None
 
 
+def connections_max() -> int:
+    """How many connections there may be, once this process may open as many files as the system lets it."""
+    wanted = CONNECTIONS_MAX + DESCRIPTORS_KEPT
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    may = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY:
+        soft = wanted
+    elif soft < may:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (may, hard))
+        soft = may
+    return min(CONNECTIONS_MAX, max(soft - DESCRIPTORS_KEPT, soft // 4))
+
+
 def url_of(listener: socket.socket) -> str:
     """Where the socket is reached."""
     host, port = listener.getsockname()[:2]
@@ -44,7 +60,7 @@ def url_of(listener: socket.socket) -> str:
 @contextlib.asynccontextmanager
 async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
     """Serve while the context lasts."""
-    connections = Connections(app, listener.getsockname()[:2])
+    connections = Connections(app, listener.getsockname()[:2], connections_max=connections_max())
     server = await asyncio.get_running_loop().create_server(connections.connect, sock=listener, backlog=HTTP_BACKLOG)
     try:
         yield

@@ -38,7 +38,10 @@ class LogRows:
         self._log = log
 
     def batches(self, max_bytes: int | None = None) -> Iterator[pa.RecordBatch]:
-        """What there is above the position: to the end, or about so many wire bytes, at least one row."""
+        """What there is above the position: to the end, or about so many wire bytes, at least one row.
+
+        Raises `Refetch` if a newer base has taken the place of what follows: whoever wants all begins anew.
+        """
         left = max_bytes
         if self.position < SNAPSHOT_END:
             for batch in self._base_chunks():

@@ -109,6 +109,21 @@ class ServerDeeds:
         if random.random() < 0.7:
             await self._commit(transaction)
 
+    async def drop(self) -> None:
+        """A table is dropped, and made anew under its name, with nothing in it."""
+        server, random = self.around.server, self.random
+        transaction = server.begin()
+        free = [one for one in server.relations.values() if one.is_followed and server.may_lock(transaction, one)]
+        if not free:
+            server.abort(transaction)
+            return
+        server.replace(transaction, random.choice(free))
+        server.commit(transaction)
+        self.around.server_news.set()
+        await asyncio.sleep(random.choice((0.0, 0.1, 7.0)))
+        if transaction.xid in server.active:
+            server.show(transaction)
+
     async def unpublish(self) -> None:
         """Somebody alters our publication: takes a table out, puts it back, or adds one of his own."""
         server, random = self.around.server, self.random
@@ -206,17 +221,20 @@ class ServerDeeds:
         return tuple(row)
 
     def _altered(self, relation: Relation, version: Version) -> Version:
-        """A column comes, goes, or gets another name or type; or the table gets another name."""
+        """A column comes, goes, or gets another name or type; or the table another name, or an identity."""
         random = self.random
         others = [column for column in version.columns if not column.is_key]
-        what = random.choice(("add", "add", "drop", "retype", "rename column", "rename"))
+        what = random.choice(("add", "add", "drop", "retype", "rename column", "rename", "identity", "key"))
+        if what == "identity":
+            return replace(version, identity="d" if version.identity == "f" else "f")
         if what == "rename":
             name = version.name.removesuffix("_old")
             return replace(version, name=name if name != version.name else f"{name}_old")
         if what == "add" or not others:
             relation.columns_made += 1
             return version.with_column(Column(f"c{relation.columns_made}", *INT4, relation.columns_made))
-        column = random.choice(others)
+        column = random.choice(others if what != "key" else [one for one in version.columns if one.is_key])
+        what = random.choice(("retype", "rename column")) if what == "key" else what
         if what == "drop":
             return version.without(column)
         if what == "retype":
@@ -235,6 +253,7 @@ SERVER_DEEDS: Final = {
     "huge": (3, ServerDeeds.huge),
     "truncate": (3, ServerDeeds.truncate),
     "alter": (2, ServerDeeds.alter),
+    "drop": (0.7, ServerDeeds.drop),
     "unpublish": (2, ServerDeeds.unpublish),
     "idle": (5, ServerDeeds.idle),
     "fail over": (0.5, ServerDeeds.fail_over),

@@ -39,7 +39,7 @@ class Process:
             "",
             Path(),
             shape_idle_seconds=1e9,
-            log_bytes_kept=around.random.choice((1_000, 4_000, LOG_BYTES)),
+            log_bytes_kept=around.random.choice((600, 600, 2_000, LOG_BYTES)),
             chunk_bytes=around.random.choice((300, 1_000, CHUNK_WIRE_BYTES)),
             store=some_options(around.random),
         )
@@ -125,8 +125,8 @@ def some_options(random: Random) -> StoreOptions:
         flush_age_seconds=random.choice((0.01, 0.1, 1.0)),
     )
     flush = FlushOptions(
-        own_segment_bytes=random.choice((1, 1_500, 100_000)),
-        segment_bytes_max=random.choice((1, 3_000, 1_000_000)),
+        own_segment_bytes=random.choice((1, 1, 1_500, 100_000)),
+        segment_bytes_max=random.choice((1, 1, 3_000, 1_000_000)),
         journal_bytes_max=random.choice((6_000, 40_000, 1_000_000)),
         journal_file_bytes_max=random.choice((2_000, 4_000)),
         fault_retry_seconds=0.2,

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cdc.simulate.server import Server
 from cdc.simulate.surroundings import Surroundings
+from cdc.simulate.tables import Relation
 from cdc.source.errors import CannotPublish
 from cdc.source.publication import Member, PublicationChange, PublicationState, changes_between
 from cdc.source.publisher import Published
@@ -52,6 +54,7 @@ class Publisher:
             await self._around.pause(0.01)
             self._look()
             for relation in found:
+                await self._make_identity(relation)
                 if relation.published_since is None:
                     server.publish(relation, is_published=True)
                     relation.has_holes = False
@@ -61,6 +64,20 @@ class Publisher:
         assert self.baseline is not None, "looked at above"
         found_by_now, self._found = tuple(self._found), []
         return Published(self.baseline, {}, {}, found_by_now)
+
+    async def _make_identity(self, relation: Relation) -> None:
+        """Let rows be known as they were, as in the beginning; somebody may have altered that."""
+        server = self._around.server
+        wanted = server.identity_of(relation)
+        while relation.version.identity != wanted and server.relations.get(relation.oid) is relation:
+            transaction = server.begin()
+            if not server.may_lock(transaction, relation):
+                server.abort(transaction)
+                await asyncio.sleep(0.03)
+                continue
+            server.alter(transaction, relation, replace(relation.version, identity=wanted))
+            server.commit(transaction)
+            server.show(transaction)
 
     async def _wait_for_writers(self, oids: set[int]) -> None:
         active = self._around.server.active

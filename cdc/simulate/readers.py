@@ -10,6 +10,7 @@ Invariants:
 
 import contextlib
 from dataclasses import dataclass, field
+from typing import Final
 
 from cdc.app import App
 from cdc.simulate.comparison import apply, same_rows, told_rows
@@ -24,10 +25,10 @@ from storage.memory_disk import Crashed
 from storage.offset import BEFORE_ALL, SNAPSHOT_END, LogOffset
 from storage.rows import Kind
 
-COUNT = 2
-"""Readers of a story."""
+LOOKS: Final = (2, 5, 12)
+"""At every how many looks each reader asks for a page: who is slow finds that what he was at has gone."""
 
-PAGES_MAX = 200
+PAGES_MAX: Final = 200
 """What a reader takes at most to come to the end when all is at rest."""
 
 
@@ -54,7 +55,7 @@ class Readers:
         self._expected = expected
         self._is_forgetful = is_forgetful
         self._service: ShapeService | None = None
-        self._readers = [Reader() for _ in range(COUNT)]
+        self._readers = [Reader() for _ in LOOKS]
         self._turn = 0
 
     def forget(self) -> None:
@@ -63,20 +64,23 @@ class Readers:
             reader.begin_anew()
 
     def look(self, app: App) -> None:
-        """One of them asks for a page."""
+        """Some of them ask for a page."""
         self._meet(app)
         self._turn += 1
         with contextlib.suppress(Crashed):  # it takes a sync to open some logs
-            self._read(self._readers[self._turn % COUNT], self._turn)
+            for looks, reader in zip(LOOKS, self._readers, strict=True):
+                if self._turn % looks == 0:
+                    self._read(reader, self._turn)
 
     def waits(self, app: App) -> str:
         """Who does not come to the end, though all is at rest; nothing if all do."""
         self._meet(app)
         for number, reader in enumerate(self._readers):
-            told = ""
+            told = "there is more"
             for _ in range(PAGES_MAX):
+                before = reader.handle, reader.after
                 told = self._read(reader, number)
-                if not told:
+                if not told or before == (reader.handle, reader.after):
                     break
             if told:
                 return f"a reader of {reader.handle} at {reader.after} is not at the end: {told}"

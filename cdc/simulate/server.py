@@ -51,6 +51,8 @@ class Transaction:
     """What it has made of tables, by their oids."""
     own: dict[tuple[int, Key], Row | None] = field(default_factory=dict)
     emptied: list[Relation] = field(default_factory=list)
+    replaced: list[tuple[Relation, Relation]] = field(default_factory=list)
+    """Tables that it dropped, and those that it made in their places."""
     commit_lsn: int = 0
     end_lsn: int = 0
     time: int = 0
@@ -82,7 +84,8 @@ class Server:
     def __init__(self, random: Random, relations: tuple[Relation, ...]) -> None:
         self.random = random
         self.relations = {relation.oid: relation for relation in relations}
-        self._first_versions = {relation.oid: relation.version for relation in relations}
+        self._first_relations = {relation.oid: (relation, relation.version) for relation in relations}
+        self._next_oid = 20000
         self.insert_lsn = random.randrange(1, 1 << 40)
         self.wal: list[Transaction] = []
         """Commits, in their order."""
@@ -195,6 +198,18 @@ class Server:
             if oid == relation.oid:
                 transaction.own[oid, key] = version.converted(row, then)
 
+    def replace(self, transaction: Transaction, relation: Relation) -> None:
+        """Drop a table that nobody else uses, and make it anew as it was in the beginning."""
+        relation.locked_by = transaction
+        _, version = self._first_relations[relation.first_oid]
+        now = Relation(self._next_oid, version, relation.is_followed, first_oid=relation.first_oid)
+        self._next_oid += 1
+        transaction.replaced.append((relation, now))
+
+    def identity_of(self, relation: Relation) -> str:
+        """What whoever publishes the table wants its rows to be known by."""
+        return self._first_relations[relation.first_oid][1].identity
+
     def publish(self, relation: Relation, *, is_published: bool) -> None:
         """Alter the publication."""
         self.publication_version += 1
@@ -224,6 +239,9 @@ class Server:
                 rows.pop(key, None)
             else:
                 rows[key] = row
+        for dropped, made in transaction.replaced:
+            del self.relations[dropped.oid]
+            self.relations[made.oid] = made
         self.visible.add(transaction.xid)
         self._end(transaction)
 
@@ -253,11 +271,15 @@ class Server:
 
     def _undo(self, kept: list[Transaction]) -> None:
         """Do again what is left."""
-        self.wal, self.visible = kept, set()
-        for relation in self.relations.values():
+        self.wal, self.visible, self.relations = kept, set(), {}
+        for oid, (relation, version) in self._first_relations.items():
+            self.relations[oid] = relation
             relation.rows.clear()
-            relation.version = self._first_versions[relation.oid]
+            relation.version = version
         for transaction in kept:
+            for _, made in transaction.replaced:
+                made.rows.clear()
+                made.version = self._first_relations[made.first_oid][1]
             self.active[transaction.xid] = transaction
             self.show(transaction)
 

@@ -71,8 +71,8 @@ class Sql:
         """Lock, look, and read where the WAL is, in this order, with time in between."""
         connection = await self.connect(conninfo, application)
         server = self._around.server
-        relation = server.relations[selection.oid]
-        if relation.name != selection.table:
+        relation = server.relations.get(selection.oid)
+        if relation is None or relation.name != selection.table:
             raise SnapshotRefused("there is no table of this name")
         if relation.locked_by is not None:
             raise TableLocked("somebody truncates or alters the table")
@@ -109,7 +109,7 @@ class Sql:
     async def read_tables(self, connection: SqlConnection, oids: Iterable[int]) -> dict[int, Table]:
         """By oid."""
         await self._pause(connection)
-        return {oid: self._facts(oid) for oid in oids}
+        return {oid: self._facts(oid) for oid in oids if oid in self._around.server.relations}
 
     async def find_tables(
         self,

@@ -35,7 +35,7 @@ def standing_in(around: Surroundings) -> Iterator[None]:
         "shapes.ground.read_tables": sql.read_tables,
         "shapes.reconciliation.read_tables": sql.read_tables,
         "shapes.nursery.find_tables": sql.find_tables,
-        "shapes.folding.FOLD_LOOK_SECONDS": around.random.choice((0.1, 0.5, 2.0)),  # a story is over in seconds
+        "shapes.folding.FOLD_LOOK_SECONDS": around.random.choice((0.05, 0.3, 2.0)),  # a story is over in seconds
     }
     with contextlib.ExitStack() as stack:
         for name, stand_in in replaced.items():

@@ -58,6 +58,8 @@ class Relation:
     version: Version
     is_followed: bool = True
     """Whether anybody asks for shapes of it."""
+    first_oid: int = 0
+    """Of the table that was dropped, and made anew under another oid, and so on: the first of them."""
     rows: dict[Key, Row] = field(default_factory=dict)
     published_since: int | None = None
     """The number of the alteration of the publication that added it."""
@@ -71,6 +73,9 @@ class Relation:
     """Open snapshots of the table: nobody empties or alters it meanwhile."""
     columns_made: int = 9
     """Numbers of columns that were given out."""
+
+    def __post_init__(self) -> None:
+        self.first_oid = self.first_oid or self.oid
 
     @property
     def name(self) -> str:

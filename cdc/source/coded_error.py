@@ -17,11 +17,16 @@ class CodedError(Exception):
 
     def __str__(self) -> str:
         facts = ", ".join(f"{name}={value}" for name, value in self.facts.items())
-        parts = [f"[{self.code}] {self.message}", f"({facts})" if facts else "", self.advice]
-        return " ".join(part for part in parts if part)
+        return with_advice(f"[{self.code}] {self.message}" + (f" ({facts})" if facts else ""), self.advice)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild, (type(self), self.message, self.advice, self.facts)
+
+
+def with_advice(said: str, advice: str) -> str:
+    """What happened, and then what to do: two sentences, whether or not the first one ends as such."""
+    stop = "" if said.endswith((".", "?", "!")) else "."
+    return f"{said}{stop} {advice}" if advice else said
 
 
 def rebuild(kind: type[CodedError], message: str, advice: str, facts: dict[str, Any]) -> CodedError:

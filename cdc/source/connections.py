@@ -4,6 +4,11 @@ Two kinds: one for SQL, and one that speaks the replication protocol (and SQL to
 statements carry their values as text). TLS and authentication are libpq's.
 """
 
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
 from typing import Any, Final, LiteralString
 
 import psycopg
@@ -52,7 +57,7 @@ _BY_STATE: Final[dict[str, type[SourceError]]] = {
     "57P01": ServerStopping,  # admin_shutdown; pg_terminate_backend says the same
     "57P02": ServerStopping,  # crash_shutdown
     "57P03": ServerStopping,  # cannot_connect_now
-    "53300": ConnectionFault,  # too_many_connections: it passes
+    "57014": ConnectionFault,  # query_canceled: none of ours is limited, so an administrator did it, and we ask again
     "53400": ServerUnfit,  # configuration_limit_exceeded: no slot left
     "42501": AccessRefused,  # insufficient_privilege
     "3D000": AccessRefused,  # invalid_catalog_name
@@ -60,7 +65,13 @@ _BY_STATE: Final[dict[str, type[SourceError]]] = {
     "42704": SlotLost,  # undefined_object: of all that we name, only the slot can go
     "55000": ServerUnfit,  # object_not_in_prerequisite_state: wal_level, or a slot that cannot be read
 }
-_BY_CLASS: Final[dict[str, type[SourceError]]] = {"08": ConnectionFault, "28": AccessRefused}
+# Of those that pass: 40 is a deadlock, 53 a lack of connections, memory or disk.
+_BY_CLASS: Final[dict[str, type[SourceError]]] = {
+    "08": ConnectionFault,
+    "28": AccessRefused,
+    "40": ConnectionFault,
+    "53": ConnectionFault,
+}
 
 
 async def connect_sql(conninfo: str, application: str) -> Connection:
@@ -106,11 +117,30 @@ async def _connect(conninfo: str, application: str, options: str, more: dict[str
         raise translate(error, server=printable(conninfo)) from None
     if connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
         try:
-            await fetch(connection, "SET transaction_timeout = 0")
+            with cut_after(connection, CONNECT_SECONDS_MAX):
+                await fetch(connection, "SET transaction_timeout = 0")
         except BaseException:
             await connection.close()
             raise
     return connection
+
+
+@contextlib.contextmanager
+def cut_after(connection: Connection, seconds: float) -> Iterator[None]:
+    """Give what is asked within so much time: then its query fails as if the server had gone.
+
+    Cancelling would wait for the server, too.
+    """
+    cutting = asyncio.get_running_loop().call_later(seconds, _cut, connection)
+    try:
+        yield
+    finally:
+        cutting.cancel()
+
+
+def _cut(connection: Connection) -> None:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        ours.shutdown(socket.SHUT_RDWR)
 
 
 def parsed(conninfo: str) -> dict[str, Any]:

@@ -70,10 +70,7 @@ class StatusDesk:
             | {"explanation": cost_words(slot) if look is not None else self.watch.fault}
             | custody_facts(custody_of(look, explained, self._holder_name(explained))),
             "insurance": None if self.insurer is None else insurance_facts(self.insurer.facts),
-            "births": [
-                *(birth_facts(order) for order in app.nursery.orders),
-                *(awaited_facts(one) for one in app.nursery.awaited),
-            ],
+            "births": self.births(),
             "shapes": shapes,
         }
 
@@ -85,6 +82,11 @@ class StatusDesk:
             lambda: {entry.handle: counted(self._app.house.store, entry) for entry in looked}
         )
         return [self._facts(entry, counts.get(entry.handle)) for entry in living]
+
+    def births(self) -> list[dict[str, Any]]:
+        """Those under way, and names that wait for the next attempt at a successor."""
+        nursery = self._app.nursery
+        return [*map(birth_facts, nursery.orders), *map(awaited_facts, nursery.awaited)]
 
     async def shape(self, entry: Entry) -> dict[str, Any]:
         """One."""

@@ -1,5 +1,6 @@
 """What a status says in words: why G is where it is, and how long the slot lasts. Pure."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -8,6 +9,13 @@ from flush_tracker.explanation import Explanation, Hold
 
 _UNITS: Final = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
 _SPANS: Final = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
+
+_TEXTS: Final = re.compile(r"('(?:[^']|'')*')")
+_NOISE: Final = {
+    re.compile(r"OPERATOR\(pg_catalog\.([^)]+)\)"): r"\1",
+    re.compile(r"pg_catalog\."): "",
+    re.compile(r'"([a-z_][a-z0-9_]*)"'): r"\1",
+}
 
 
 def server_fault_words(database_url: str, fault: str) -> str:
@@ -19,6 +27,14 @@ def server_fault_words(database_url: str, fault: str) -> str:
         f"{fault.removesuffix('.')}. Nobody said where Postgres is, so libpq's own defaults were tried: "
         "give --database-url, or set SHAPELOG_DATABASE_URL or DATABASE_URL"
     )
+
+
+def plain_sql(sql: str) -> str:
+    """A condition without what Postgres needs and people do not: schemas of its own parts, and quotes."""
+    parts = _TEXTS.split(sql)  # those with an odd number are texts in it
+    for pattern, plain in _NOISE.items():
+        parts[::2] = [pattern.sub(plain, part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def size_words(count: int) -> str:

@@ -54,6 +54,11 @@ class ProgramMetric(StrEnum):
     ENDED = "shapelog_shapes_ended_total"
     BIRTHS = "shapelog_births"
     COPIED_ROWS = "shapelog_births_copied_rows"
+    FOLDS = "shapelog_folds_total"
+    FOLDS_FAILED = "shapelog_folds_failed_total"
+    FOLD_BYTES_BEFORE = "shapelog_fold_bytes_before_total"
+    FOLD_BYTES_AFTER = "shapelog_fold_bytes_after_total"
+    FOLD_SECONDS = "shapelog_fold_last_seconds"
     BUDGET_BYTES = "shapelog_wal_budget_bytes"
     BUDGET_USED = "shapelog_wal_budget_used_ratio"
     INSURANCE_STEP = "shapelog_insurance_step"
@@ -78,6 +83,7 @@ class ProgramCollector(Collector):
         yield from self._insurance()
         yield from self._flushed()
         yield from self._shapes()
+        yield from self._folds()
         yield from storage_metrics(self._app)
         for metric, value in self._shape_app.numbers().items():
             is_counter = metric.value.endswith("_total")
@@ -161,11 +167,22 @@ class ProgramCollector(Collector):
         yield ended
         orders = self._app.nursery.orders
         births = _family(ProgramMetric.BIRTHS, "step")
-        for step, count in Counter(order.status.step.value for order in orders).items():
+        for step, count in Counter(birth["step"] for birth in self._desk.births()).items():
             births.add_metric([step], count)
         yield births
         copied = sum(order.status.progress.rows for order in orders if order.status.progress is not None)
         yield _gauge(ProgramMetric.COPIED_ROWS, copied)
+
+    def _folds(self) -> Iterator[Metric]:
+        counts = self._app.folding.counts
+        yield CounterMetricFamily(*_names(ProgramMetric.FOLDS), value=counts.count)
+        failed = CounterMetricFamily(*_names(ProgramMetric.FOLDS_FAILED), labels=["code"])
+        for code, count in counts.failures.items():
+            failed.add_metric([code], count)
+        yield failed
+        yield CounterMetricFamily(*_names(ProgramMetric.FOLD_BYTES_BEFORE), value=counts.bytes_before)
+        yield CounterMetricFamily(*_names(ProgramMetric.FOLD_BYTES_AFTER), value=counts.bytes_after)
+        yield _gauge(ProgramMetric.FOLD_SECONDS, counts.seconds)
 
 
 _STORAGE_LABELS: Final = {

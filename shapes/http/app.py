@@ -51,6 +51,7 @@ from shapes.http.responses import (
 )
 from shapes.http.serving import Serving
 from shapes.http.settings import HttpSettings
+from shapes.http.sse import HEADERS as EVENT_HEADERS
 from shapes.http.sse import EventStream
 from shapes.http.subsets import Subsets
 from shapes.http.tokens import ShapeTokens
@@ -100,7 +101,7 @@ class ShapeApp:
     @property
     def held(self) -> int:
         """Requests that wait for news, streams of events included."""
-        return self.holding.count + self.serving.wakes.count - self.holding.groups
+        return self.holding.count + self.serving.wakes.count - self.holding.waiting
 
     def numbers(self) -> dict[HttpMetric, int]:
         """What is counted, as it is now."""
@@ -143,13 +144,14 @@ class ShapeApp:
             raise url_too_long()
         if self.serving.wakes.is_stopping:
             raise not_yet("The server is stopping, please retry", 1)
-        if self._tokens is None and (place := self.holding.known((method, scope["query_string"]))) is not None:
-            self._join(place, client, headers)
-            return
-        if self._tokens is None and method in {"GET", "HEAD"} and len(scope["query_string"]) <= QUERY_BYTES_KEPT:
-            query = self._known(scope["query_string"])
-            await self._admitted(query, client, headers, (method, scope["query_string"]))
-            return
+        question = (method, scope["query_string"])
+        if self._tokens is None and method in {"GET", "HEAD"}:  # all of the question is in its address
+            if (place := self.holding.known(question)) is not None:
+                self._join(place, client, headers)
+                return
+            if len(scope["query_string"]) <= QUERY_BYTES_KEPT:
+                await self._admitted(self._known(scope["query_string"]), client, headers, question)
+                return
         fields = read_query(scope["query_string"])
         claims = self._tokens.claims_of(headers, fields) if self._tokens is not None else None
         match method:
@@ -158,7 +160,7 @@ class ShapeApp:
                 if claims is not None:
                     fields = claims.applied_to(fields)
                 query = parse_request(fields, body)
-                await self._admitted(query, client, headers, (method, scope["query_string"]))
+                await self._admitted(query, client, headers, question)
             case "DELETE" if claims is not None:
                 raise unauthorized()
             case "DELETE":
@@ -295,7 +297,7 @@ class ShapeApp:
             cursor=query.cursor,
         )
         raw = self._headers(facts)
-        await client.start(200, [("content-type", "text/event-stream"), ("connection", "keep-alive"), *raw])
+        await client.start(200, [*EVENT_HEADERS, *raw])
         if is_head:
             await client.send_body([])
         else:

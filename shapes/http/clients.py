@@ -96,7 +96,7 @@ class Client:
         for part in parts:
             view = memoryview(part)
             for start in range(0, len(view), SEND_PIECE_BYTES):
-                piece = part if len(view) <= SEND_PIECE_BYTES else bytes(view[start : start + SEND_PIECE_BYTES])
+                piece = view[start : start + SEND_PIECE_BYTES]  # no copy: many connections hold the same page
                 await self._hand_over({"type": "http.response.body", "body": piece, "more_body": True})
         if not more:
             await self._hand_over({"type": "http.response.body", "body": b"", "more_body": False})

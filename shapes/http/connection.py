@@ -10,7 +10,7 @@ Invariants:
 """
 
 import asyncio
-from collections.abc import Buffer, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shapes.http.exchange import STATUS_LINES, Exchange
@@ -93,13 +93,18 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It begins."""
         self._transport = transport  # type: ignore[assignment]  # a server's transports can be written to
-        self._connections.enter(self)
+        has_place = self._connections.enter(self)
         self._since = self._taken_at = self._connections.now
+        if not has_place:
+            self._tell_and_finish(503, _FULL, is_heard=True)
+        elif self._connections.is_stopping:
+            self.stop()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
         """It ended."""
         self.is_lost = self._is_closing = True
-        self._reader = self._waiting = self._reading = None
+        self._drop_reader()
+        self._waiting = self._reading = None
         self.resume_writing()
         if self._exchange is not None:
             self._exchange.left()
@@ -118,7 +123,6 @@ class Connection(asyncio.Protocol):
             self._has_room.set_result(None)
         self._has_room = None
         self._begin_next()
-        self.read_on()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of requests."""
@@ -154,14 +158,14 @@ class Connection(asyncio.Protocol):
             "headers": head.headers,
             CONNECTION: self,
         }
+        if self._waiting is not None and len(self._waiting) >= PIPELINED_MAX:
+            raise NoRequest
         exchange = self._reading = Exchange(self, scope, expects_leave=head.expects_leave)
         if self._is_free and not self._waiting:
             self._begin(exchange, head.keeps, head.knows_chunks)
             return
         if self._waiting is None:
             self._waiting = []
-        if len(self._waiting) >= PIPELINED_MAX:
-            raise NoRequest
         self._waiting.append((exchange, head.keeps, head.knows_chunks))
         self._transport.pause_reading()
 
@@ -198,7 +202,7 @@ class Connection(asyncio.Protocol):
         self._keeps = self._keeps and not (is_last or self._connections.is_stopping)
         return self._connections.date_line if self._keeps else self._connections.date_line + _CLOSE
 
-    def write(self, *parts: Buffer) -> None:
+    def write(self, *parts: bytes | memoryview) -> None:
         """Send; what has no room is waited for with `drained`."""
         if not self._transport.is_closing():
             self._written_bytes += sum(map(len, parts))
@@ -208,6 +212,8 @@ class Connection(asyncio.Protocol):
         """Until there is room for more, or nobody there any more."""
         if self._has_room is not None:
             await self._has_room
+        elif self._transport.is_closing():
+            await asyncio.sleep(0)  # nothing fills up any more: without a turn for others nobody would hear of the end
 
     def read_on(self) -> None:
         """There is room for more of a body."""
@@ -220,7 +226,8 @@ class Connection(asyncio.Protocol):
         self._since = self._connections.now
         if not self._keeps or self._connections.is_stopping or (self._is_closing and not self._waiting):
             self._finish()
-        self._begin_next()
+        else:
+            self._begin_next()
         self.read_on()
 
     def abort(self) -> None:
@@ -239,7 +246,7 @@ class Connection(asyncio.Protocol):
             held.left()
             return
         if self._reading is None and not (self._reader is None or self._reader.is_in_head):
-            self._reader = None  # between two requests it knows nothing, and another one is quickly made
+            self._drop_reader()  # between two requests it knows nothing, and another one is quickly made
 
     def answer(self, head: bytes, body: bytes) -> None:
         """The whole answer to the request that is held: status and headers, then a short body."""
@@ -286,6 +293,11 @@ class Connection(asyncio.Protocol):
         if now - self._since > seconds:
             end()
 
+    def _drop_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.end()
+            self._reader = None
+
     @property
     def _is_free(self) -> bool:
         """Whether nothing is being answered, and there is room for an answer."""
@@ -299,10 +311,7 @@ class Connection(asyncio.Protocol):
         """What waits has its turn, once what was sent before it is taken: answers do not pile up."""
         if self._waiting and self._is_free:
             self._begin(*self._waiting.pop(0))
-
-    def turn_away(self) -> None:
-        """It is one too many."""
-        self._tell_and_finish(503, _FULL)
+            self.read_on()
 
     def _refuse(self, status: int, text: bytes) -> None:
         """What came is no request. Those before it that are whole are answered; then it is told."""
@@ -331,15 +340,17 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.close()
 
-    def _tell_and_finish(self, status: int, text: bytes) -> None:
+    def _tell_and_finish(self, status: int, text: bytes, *, is_heard: bool = False) -> None:
         kind = b"content-type: text/plain\r\ncontent-length: %d\r\n" % len(text)
         self.write(STATUS_LINES[status], kind, self.own_lines(is_last=True), b"\r\n", text)
-        self._finish(is_heard=False)
+        self._finish(is_heard=is_heard)
 
     def _finish(self, *, is_heard: bool = True) -> None:
-        """Send nothing more. `is_heard`: all that the client had to say came."""
+        """Send nothing more. `is_heard`: as far as we know, all that the client has to say came."""
         self._is_closing = True
         self._since = self._connections.now
+        if self._transport.is_closing():
+            return
         if (is_heard and self._reading is None) or self._connections.is_stopping:
             self._transport.close()
         else:  # a socket that is closed with bytes unread takes back what was sent: they are read, and thrown away

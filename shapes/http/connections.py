@@ -2,11 +2,13 @@
 
 Invariants:
     one timer looks at all connections, some at a time
+    strangers leave descriptors for the disk: whoever is one connection too many is told so, and it ends
     after `end` there is none, and no task that answers one
 """
 
 import asyncio
 import contextlib
+import logging
 import time
 from email.utils import formatdate
 
@@ -14,14 +16,25 @@ from starlette.types import ASGIApp
 
 from shapes.http.connection import Connection
 from shapes.http.exchange import Exchange
-from shapes.http.limits import CONNECTIONS_LOOK_SECONDS, CONNECTIONS_SLICE, SEND_SECONDS_MAX
+from shapes.http.limits import (
+    CONNECTIONS_LOOK_SECONDS,
+    CONNECTIONS_MAX,
+    CONNECTIONS_SLICE,
+    SEND_SECONDS_MAX,
+)
+
+logger = logging.getLogger(__name__)
 
 
 class Connections:
     """Made in a running event loop; each new connection is a `connect()`."""
 
     def __init__(
-        self, app: ASGIApp, address: tuple[str, int] | None = None, send_seconds: float = SEND_SECONDS_MAX
+        self,
+        app: ASGIApp,
+        address: tuple[str, int] | None = None,
+        send_seconds: float = SEND_SECONDS_MAX,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self.address = address
         """Where the server listens."""
@@ -31,6 +44,8 @@ class Connections:
         self.date_line = b""
         self._app = app
         self._send_seconds = send_seconds
+        self._connections_max = connections_max
+        self._is_full = False
         self._loop = asyncio.get_running_loop()
         self._all: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,18 +80,24 @@ class Connections:
 
     # What connections ask
 
-    def enter(self, connection: Connection) -> None:
-        """One that was made."""
+    def enter(self, connection: Connection) -> bool:
+        """One that was made; whether it may stay."""
         self._all.add(connection)
         if self._timer is None:
             self._tell_time()
             self._timer = self._loop.call_later(CONNECTIONS_LOOK_SECONDS, self._look)
-        if self.is_stopping:
-            connection.stop()
+        if len(self._all) <= self._connections_max:
+            return True
+        if not self._is_full:
+            logger.warning("all %s connections are taken, and more are turned away", self._connections_max)
+            self._is_full = True
+        return False
 
     def leave(self, connection: Connection) -> None:
         """One that was lost."""
         self._all.discard(connection)
+        if len(self._all) < self._connections_max / 2:
+            self._is_full = False  # to be told of again
         if not self._all:
             self._none_left.set()
 

@@ -138,7 +138,6 @@ class Exchange:
         if self.is_begun or self.is_over:
             raise RuntimeError("an answer begins once")
         self.is_begun = True
-        self._expects_leave = False
         lines = [STATUS_LINES[status]]
         for name, value in headers:
             if b"\n" in value or b"\r" in value:
@@ -155,7 +154,9 @@ class Exchange:
             self._is_chunked = self._connection.knows_chunks
             lines.append(b"transfer-encoding: chunked\r\n" if self._is_chunked else b"")
         is_endless = self._left_to_send is None and not self._is_chunked
-        lines.append(self._connection.own_lines(is_last=is_endless))
+        # Whoever was not told to send the body may send it all the same, or another request: only an end is certain.
+        lines.append(self._connection.own_lines(is_last=is_endless or (self._expects_leave and not self._has_end)))
+        self._expects_leave = False
         lines.append(b"\r\n")
         self._connection.write(b"".join(lines))
 

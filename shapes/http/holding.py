@@ -128,6 +128,9 @@ class Holding:
         """`headers_of` an answer, apart from those that all answers have; `on_end`: one of a shape's readers ended."""
         self.count = 0
         """Requests that are held."""
+        self.waiting = 0
+        """Handles whose task waits at the moment, on behalf of all who are held."""
+        self._given = 0
         self._serving = serving
         self._outflow = outflow
         self._headers_of = headers_of
@@ -135,11 +138,6 @@ class Holding:
         self._groups: dict[str, _Group] = {}
         self._questions: dict[Question, Place] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def groups(self) -> int:
-        """Handles that they wait for."""
-        return len(self._groups)
 
     def known(self, question: Question) -> Place | None:
         """Where somebody is held who asked the very same, if there still is nothing for them."""
@@ -195,7 +193,11 @@ class Holding:
                 above = await self._look(group)
                 deadline = min((next(iter(place.requests)).deadline for place in group.places.values()), default=None)
                 if deadline is not None:
-                    await wakes.wait(group.served, above, deadline - self._serving.now(), group.news)
+                    self.waiting += 1
+                    try:
+                        await wakes.wait(group.served, above, deadline - self._serving.now(), group.news)
+                    finally:
+                        self.waiting -= 1
         except Exception as error:  # all are told, and nobody waits for nothing
             if not isinstance(error, Problem):
                 logger.exception("those who wait for the shape %s cannot be answered", group.served.handle)
@@ -227,7 +229,7 @@ class Holding:
 
     async def _give(self, place: Place, those: list[Held], answer: _Answer) -> None:
         """The same answer to each, some at a time."""
-        for number, held in enumerate(those, 1):
+        for held in those:
             if not place.leave(held):
                 continue
             head = b"".join((answer.head, *lines_of(common_headers(SHAPE_PATH, held.origin))))
@@ -236,7 +238,8 @@ class Holding:
                 held.connection.answer(head, body)
             else:
                 self._run(self._give_long(held, head, body))
-            if number % CONNECTIONS_SLICE == 0:
+            self._given += 1
+            if self._given % CONNECTIONS_SLICE == 0:  # of all places: each reader may stand at one of his own
                 await asyncio.sleep(0)
 
     async def _give_long(self, held: Held, head: bytes, body: bytes) -> None:

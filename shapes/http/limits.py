@@ -52,7 +52,7 @@ HEAD_BYTES_MAX: Final = 128 * 1024
 """A request's first line and headers: twice the longest address, so that one that is too long is told so."""
 
 HEADERS_MAX: Final = 256
-"""Headers of a request, each of which is an object of ours however short it is: browsers and proxies send some thirty."""
+"""Headers of a request, each an object of ours however short it is: browsers and proxies send some thirty."""
 
 HEAD_SECONDS_MAX: Final = 10.0
 """For a head to arrive, once it has begun: whoever takes longer wants to hold connections, not to ask."""
@@ -62,10 +62,11 @@ IDLE_SECONDS_MAX: Final = 75.0
 send a request into a connection that is just being closed."""
 
 LINGER_SECONDS_MAX: Final = 2.0
-"""For a client to hear why it was refused while it goes on sending: closed at once, the system would take the words back."""
+"""For a client to hear why it was refused while it goes on sending: after a close at once the system may forget what
+was sent."""
 
 PIPELINED_MAX: Final = 32
-"""Requests that came behind one that is not answered; no client of ours sends one. More in one go end the connection."""
+"""Requests that came behind one that is not answered; no client of ours sends any. More of them end the connection."""
 
 CONNECTIONS_MAX: Final = 20_000
 """Connections at a time: twice as many as requests, since some of them ask nothing at the moment."""

@@ -5,8 +5,7 @@ Invariants:
     what is kept of a request that is not whole is bounded, whatever it is that does not end
 """
 
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 import httptools
@@ -26,8 +25,7 @@ class NoRequest(Exception):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """A request's first line and headers."""
 
     method: str
@@ -47,9 +45,10 @@ class Head:
     @property
     def expects_leave(self) -> bool:
         """Whether its client waits to be told that it may send the body."""
-        return self.knows_chunks and any(
-            name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers
-        )
+        for name, value in self.headers:
+            if name == b"expect":
+                return self.knows_chunks and value.lower() == b"100-continue"
+        return False
 
 
 class Taker(Protocol):
@@ -108,6 +107,10 @@ class RequestReader:
         self._stuck_bytes = 0 if self._came_on else self._stuck_bytes + len(data)
         if self._stuck_bytes > HEAD_BYTES_MAX:  # the parser would keep a header that never ends
             raise NoRequest(431, _TOO_LONG) if self.is_in_head else NoRequest()
+
+    def end(self) -> None:
+        """Nothing more is read. Parser and reader know each other: without this, both would wait to be collected."""
+        self._parser = None
 
     # What the parser calls
 

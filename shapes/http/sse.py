@@ -8,6 +8,8 @@ place behind the last transaction, and not the transaction: a client that comes 
 of that transaction again.
 """
 
+from typing import Final
+
 from shapes.http.clients import Client, Outflow
 from shapes.http.encoding import up_to_date
 from shapes.http.pages import Page
@@ -17,7 +19,10 @@ from shapes.http.serving import Serving
 from shapes.service import Served
 from storage.offset import LogOffset
 
-_KEEPALIVE = b": keep-alive\n\n"
+HEADERS: Final = [("content-type", "text/event-stream"), ("connection", "keep-alive"), ("x-accel-buffering", "no")]
+"""Beside those of every answer. The last one: proxies that gather what they pass on shall not."""
+
+_KEEPALIVE: Final = b": keep-alive\n\n"
 
 
 class EventStream:

@@ -106,11 +106,18 @@ class DeltaLog:
             raise LaggingWriter(f"the table is at cut {done}, and this writer at {cut}", folder=str(self.folder))
         if handle is None or done < cut:
             return None
-        for entry in handle.history(CHECKPOINT_COMMITS):
+        if (committed := self.known(cut)) is None:
+            raise CommitUnknown(f"cut {cut} is in the table, and not in its history", folder=str(self.folder))
+        self._sync()
+        return committed
+
+    def known(self, cut: int) -> Committed | None:
+        """A cut among the latest commits, also if there are newer ones; None if it is not."""
+        handle = self.open()
+        for entry in [] if handle is None else handle.history(CHECKPOINT_COMMITS):
             if entry.get("cut") == cut:
-                self._sync()
                 return Committed(int(entry["version"]), entry)
-        raise CommitUnknown(f"cut {cut} is in the table, and not in its history", folder=str(self.folder))
+        return None
 
     def commit(
         self,

@@ -87,6 +87,13 @@ class TaskFailed(LakeError):
     hint = "The message says why; nothing was published, and the next attempt does the same work."
 
 
+class SparkGone(LakeError):
+    """Spark's own process did not start, or ended while it was needed."""
+
+    code = "spark_gone"
+    hint = "Start again: nothing is lost or done twice. If it comes again, look at --master, and at memory in --conf."
+
+
 class LakeWaits(LakeError):
     """The lake cannot go on yet: it waits for a table."""
 

@@ -38,7 +38,7 @@ def java_home(environment: Mapping[str, str], cache: Path) -> str | None:
         version = version_of(Path(on_path))
         if version >= VERSION_MIN:
             return str(Path(on_path).resolve().parent.parent)
-        found.append(f"the path has Java {version}")
+        found.append(f"the path has Java {version}" if version else "the path has a java that does not start")
     packaged = packaged_java()
     if packaged is None:
         raise JavaMissing(f"there is no Java {VERSION_MIN} or later: {', '.join(found) or 'none at all'}")

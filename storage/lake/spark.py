@@ -9,17 +9,18 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships none
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it ships none
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from storage.errors import StorageError, from_os_error
-from storage.lake.errors import TaskFailed
+from storage.lake.errors import SparkGone, TaskFailed
 from storage.lake.java import java_home
 from storage.lake.limits import SPARK_LOG_BYTES, TASK_ATTEMPTS_MAX
 from storage.lake.loads import Runner
@@ -40,6 +41,9 @@ _SETTINGS: Final = {
 }
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """On one machine, so that an address that changes does not end a session."""
+
+_LOCAL_MASTER: Final = re.compile(r"local\[(\d+|\*)\]")
+"""Tried once only, unless the number of attempts is in the name."""
 
 LOG_NAME: Final = "spark.log"
 """Spark's own log, in the folder of a user's things."""
@@ -85,7 +89,7 @@ def logging_options(folder: Path) -> str:
 
 
 def open_session(master: str = MASTER, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A Spark session; raises `JavaMissing` if it could not start."""
+    """A Spark session; raises `JavaMissing` or `SparkGone` if it could not start."""
     own = own_folder()
     home = java_home(os.environ, own)
     if home is not None:
@@ -93,12 +97,21 @@ def open_session(master: str = MASTER, settings: Mapping[str, str] | None = None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(master)
+    builder = SparkSession.builder.master(_LOCAL_MASTER.sub(rf"local[\1,{TASK_ATTEMPTS_MAX}]", master))
     chosen = {**_SETTINGS, **(_LOCAL if master.startswith("local") else {}), **(settings or {})}
     chosen[_JAVA_OPTIONS] = f"{logging_options(own)} {chosen.get(_JAVA_OPTIONS, '')}".strip()
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        raise SparkGone(f"Spark did not start at {master}: {first_line(error)}") from error
+
+
+def close_session(session: SparkSession) -> None:
+    """End it; a process that is gone already cannot be ended."""
+    with suppress(Py4JError, ConnectionError):
+        session.stop()
 
 
 def runner_of(session: SparkSession, tell: Callable[[Share], None] | None = None) -> Runner:
@@ -127,6 +140,8 @@ def runner_of(session: SparkSession, tell: Callable[[Share], None] | None = None
             found = context.parallelize(list(work), len(work)).mapPartitions(attempt).collect()
         except (Py4JJavaError, PySparkException) as error:
             raise TaskFailed(f"Spark gave up: {first_line(error)}") from error
+        except (Py4JError, ConnectionError) as error:
+            raise SparkGone(f"Spark's process no longer answers: {first_line(error)}") from error
         finally:
             if tell is not None:
                 tell(Share(size, size))

@@ -13,7 +13,7 @@ from storage.lake.cuts import Cut, TableCut
 from storage.lake.delta_log import Committed, DeltaLog
 from storage.lake.joins import joins
 from storage.lake.keys import Key
-from storage.lake.lake_layout import CHANGES, STATE, generation_folder, side_folder, staging_folder
+from storage.lake.lake_layout import CHANGES, SIDES, STATE, generation_folder, side_folder, staging_folder
 from storage.lake.loads import Load
 from storage.lake.parquet_files import NewFile, facts_of
 from storage.lake.pieces import pieces
@@ -121,12 +121,12 @@ class TableStep:
     def commit(self) -> TableVersion:
         """Let both of the table's logs have the cut, the changes first; the table as it is then."""
         part, facts = self.part, {"quarantined": sum(done.quarantined for done in self.done)}
-        new = [file for done in self.done for file in done.changes]
+        new = self._written(CHANGES)
         gone = {name for done in self.done for name in done.changes_gone}
         changes, said = self._commit(CHANGES, new, gone, facts)
         state = None
         if self.schema.has_state:
-            new = [file for done in self.done for file in done.state]
+            new = self._written(STATE)
             gone = {name for done in self.done for name in done.state_gone}
             if part.begins:
                 loaded = {file.name for file in self.load.files}
@@ -137,6 +137,16 @@ class TableStep:
         known = self.load.quarantined if self.before is None or part.begins else self.before.quarantined
         count = known + int(said.get("quarantined", 0))
         return TableVersion(part.name, part.generation, part.log, part.handle, part.upto, state, changes, count)
+
+    def give_up(self) -> None:
+        """A twin is further: its commits stay, and what was written here for nothing goes."""
+        for side in SIDES:
+            new = self._written(side)
+            if new and (committed := self.sides[side].known(self.cut.number)) is not None:
+                self._remove_orphans(self.sides[side], new, committed.version)
+
+    def _written(self, side: str) -> list[NewFile]:
+        return [file for done in self.done for file in (done.changes if side == CHANGES else done.state)]
 
     def files_of(self, side: str) -> list[str]:
         """The files that a side has now."""
@@ -155,13 +165,17 @@ class TableStep:
                 log.create(self.columns[side])
             is_all_new = self._is_wider(side)
             committed = log.commit(number, self.columns[side], new, None if is_all_new else sorted(gone), facts)
-        self._remove_orphans(log, new)
+        self._remove_orphans(log, new, committed.version)
         log.checkpoint(committed.version)
         return SideVersion(committed.version, number), committed.facts
 
-    def _remove_orphans(self, log: DeltaLog, new: Sequence[NewFile]) -> None:
-        """If a twin's commit came first, what was written here is nobody's."""
-        kept = set(log.files()) | {file.name for file in self.load.files}
+    def _remove_orphans(self, log: DeltaLog, new: Sequence[NewFile], version: int) -> None:
+        """If a twin's commit came first, what was written here is nobody's.
+
+        Looked up in that commit: a later one, of a twin that is further, may have replaced files of ours that this
+        cut's version needs.
+        """
+        kept = set(log.files_at(version)) | {file.name for file in self.load.files}
         for file in new:
             if file.name not in kept:
                 (log.folder / file.name).unlink(missing_ok=True)

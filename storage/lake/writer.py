@@ -124,6 +124,7 @@ class LakeWriter:
             if why is None and not even_if_quiet:
                 return Step(waits_for=waits, level=decision.cut.lsn)
             trigger = why or Trigger.DEMAND
+            self._refuse_folded(decision.cut.tables)
             self._at("before the cut")
             create_once(self._lake, numbered_path(CUTS, number), decision.cut.to_json(), self._unique)
             self._at("after the cut")
@@ -232,15 +233,13 @@ class LakeWriter:
             logger.warning("version %d is without %s: removed before it was read", cut.number, ", ".join(dropped))
         quiet = {table.name for table in parts if table.name in known and not (table.begins or self._has_rows(table))}
         steps = [self._table_step(cut, table, known.get(table.name)) for table in parts if table.name not in quiet]
-        self._refuse_folded(steps)
         self._at("before the work")
-        self._do((step, step.first_work()) for step in steps)
-        self._do((step, step.second_work()) for step in steps)
-        self._refuse_folded(steps)  # again: somebody may have folded while they were read
-        self._at("before the commits")
-        for step in steps:
-            known[step.name] = step.commit()
-            self._at("after a commit")
+        try:
+            self._work(steps, parts, known)
+        except LaggingWriter:
+            for step in steps:
+                step.give_up()
+            raise
         tables = tuple(replace(known[table.name], upto=table.upto) for table in parts)
         made = Version(cut.number, cut.incarnation, cut.lsn, cut.commit_time, tables)
         version = publish(self._lake, made, self._unique)
@@ -254,9 +253,19 @@ class LakeWriter:
         gaps = tuple(step.name for step in steps if step.refetched is not None)
         return Step(version, sum(done.rows for step in steps for done in step.done), gaps=gaps)
 
-    def _refuse_folded(self, steps: Iterable[TableStep]) -> None:
+    def _work(self, steps: list[TableStep], parts: list[TableCut], known: dict[str, TableVersion]) -> None:
+        """Read, merge, commit; `known` has the tables as they are then."""
+        self._do((step, step.first_work()) for step in steps)
+        self._do((step, step.second_work()) for step in steps)
+        self._refuse_folded(parts)  # again: somebody may have folded while they were read
+        self._at("before the commits")
+        for step in steps:
+            known[step.name] = step.commit()
+            self._at("after a commit")
+
+    def _refuse_folded(self, tables: Iterable[TableCut]) -> None:
         """The history is only ever added to: changes that were folded into later ones are missed, and that is said."""
-        for part in (step.part for step in steps):
+        for part in tables:
             ledger = self._ledger(part.log)
             if ledger is not None and (found := first_folded(ledger, part.after, part.upto)) is not None:
                 raise LogGap(

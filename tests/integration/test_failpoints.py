@@ -1,17 +1,24 @@
 """Killed at a named point: between any two steps that reach the disk or the server, and right after what was told.
 
 Each process is given all kinds of work at once: commits of two tables, a TRUNCATE, an altered table, a birth, a broken
-connection. It dies at its point, whatever reaches it first; the next one must have the tables' rows.
+connection. It dies at its point, whatever reaches it first; the next one must have the tables' rows. Folds have
+processes of their own, whose logs grow until they are folded.
 """
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from tests.dying_process import DIED, LATE
+from storage.log_counts import log_bytes
+from storage.store_reader import StoreReader
+from tests.dying_process import DIED, FOLDED_ABOVE_BYTES, FOLDING, LATE
 from tests.integration.test_kills import check_confirmed
 from tests.loop import looping
 from tests.postgres import Database
@@ -75,22 +82,83 @@ async def test_a_process_that_dies_there_loses_nothing(newest_database: Database
             assert loop.rows(loop.living(LATE)) == loop.table("SELECT * FROM orders WHERE id > 0")
 
 
+FOLD_POINTS = [
+    "before storage.retention:_folded",
+    "after storage.retention:_folded",
+    "after storage.bases:BaseWriter.chunk",
+    "before storage.bases:BaseWriter.finish",
+    "after storage.bases:BaseWriter.finish",
+    "after shapes.folding:fold_prefix",
+    "before shapes.registry:Registry.rebased",
+    "after shapes.registry:Registry.rebased",
+    "before shapes.folding:retire",
+    "before storage.retention:remove_files",
+    "after storage.disk:LocalDisk.remove",
+    "after storage.retention:remove_files",
+]
+
+
+@pytest.mark.parametrize("point", FOLD_POINTS)
+async def test_a_process_that_dies_in_a_fold_loses_nothing(
+    newest_database: Database, tmp_path: Path, point: str
+) -> None:
+    """Nor does it leave anything: the next one's folds record what has no record, and remove what is too much."""
+    database = newest_database
+    database.execute(*TABLES)
+    async with looping(database, tmp_path, **FOLDING) as loop:
+        first = await loop.add("orders", "orders")
+        await loop.caught_up()
+    with dying(database, tmp_path, point, "fold") as (process, writer):
+
+        def write_more() -> bool:
+            writer.execute("UPDATE orders SET v = v || '.' WHERE id % 3 > 0")
+            writer.execute("DELETE FROM orders WHERE id = (SELECT min(id) FROM orders)")
+            writer.execute("INSERT INTO orders SELECT max(id) + 1, 'new' FROM orders")
+            return process.poll() is not None
+
+        until(write_more, f"the process to die {point}")
+    check_confirmed(database, tmp_path)
+    database.execute("INSERT INTO orders VALUES (-1, 'after')")
+    async with looping(database, tmp_path, **FOLDING) as loop:
+        await loop.caught_up(30)
+        entry = loop.living("orders")
+        assert entry.log == first.log
+        assert loop.rows(entry) == loop.table("TABLE orders")
+        database.execute("UPDATE orders SET v = v || '!'")
+        await loop.caught_up()
+        await loop.app.folding.go_round()
+        entry, store = loop.living("orders"), loop.app.house.store
+        assert entry.handle != first.handle
+        assert log_bytes(store, entry.log) <= FOLDED_ABOVE_BYTES
+        assert [one.number for one in StoreReader(store).bases(entry.log)] == [entry.shape.base]
+        assert loop.rows(entry) == loop.table("TABLE orders")
+
+
 def work_until_it_dies(database: Database, folder: Path, point: str) -> None:
-    command = [sys.executable, "-m", "tests.dying_process", database.conninfo(), str(folder), point]
+    with dying(database, folder, point) as (_, writer):
+        writer.execute("ALTER TABLE altered ADD COLUMN w int")
+        writer.execute("INSERT INTO altered VALUES (1001, 'x', 7)")
+        writer.execute("TRUNCATE scraps")
+        writer.execute("INSERT INTO orders SELECT g, repeat('x', 100) FROM generate_series(1000, 4000) g")
+        writer.execute("INSERT INTO scraps VALUES (7, 'after')")
+        writer.execute("UPDATE orders SET v = v || '!' WHERE id % 7 = 0")
+        writer.execute("DELETE FROM orders WHERE id BETWEEN 20 AND 30")
+        if "abandon" in point:
+            writer.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+
+
+@contextlib.contextmanager
+def dying(
+    database: Database, folder: Path, *arguments: str
+) -> Iterator[tuple[subprocess.Popen[str], psycopg.Connection[Any]]]:
+    """A process that streams, and somebody who writes; at the end it is waited for until it has died at its point."""
+    command = [sys.executable, "-m", "tests.dying_process", database.conninfo(), str(folder), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, database.connect() as writer:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == "streaming\n"
-            writer.execute("ALTER TABLE altered ADD COLUMN w int")
-            writer.execute("INSERT INTO altered VALUES (1001, 'x', 7)")
-            writer.execute("TRUNCATE scraps")
-            writer.execute("INSERT INTO orders SELECT g, repeat('x', 100) FROM generate_series(1000, 4000) g")
-            writer.execute("INSERT INTO scraps VALUES (7, 'after')")
-            writer.execute("UPDATE orders SET v = v || '!' WHERE id % 7 = 0")
-            writer.execute("DELETE FROM orders WHERE id BETWEEN 20 AND 30")
-            if "abandon" in point:
-                writer.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
-            until(lambda: process.poll() is not None, f"the process to die {point}")
+            yield process, writer
+            until(lambda: process.poll() is not None, f"the process to die {arguments[0]}")
             assert process.returncode == DIED
         finally:
             process.kill()

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 
 from shapes.endings import TRUNCATED
 from shapes.folding import FOLDED, Folding
+from shapes.housekeeping import LOG_TOO_LARGE
 from shapes.http.settings import HttpSettings
 from shapes.registry import Entry
 from storage.bases import Base
 from storage.catalog_records import Life
+from storage.errors import CannotFold
 from storage.flush_control import FlushOptions
 from storage.lake.lake_reader import open_lake
 from storage.lake.materialize import Order, Told, materialize
@@ -73,6 +76,11 @@ async def test_a_log_above_its_bound_goes_on_from_a_new_base(database: Database,
             assert (old.shape.life, old.shape.reason) == (Life.REBASED, FOLDED)
             assert size_of(loop, after) <= BOUND
             assert loop.rows(after) == loop.table(ALL)
+        counts = loop.app.folding.counts
+        assert counts.count == 3
+        assert counts.bytes_before > 3 * BOUND >= counts.bytes_after
+        assert counts.seconds > 0
+        assert not counts.failures
         assert [one.number for one in StoreReader(loop.app.house.store).bases(first.log)] == [after.shape.base]
     async with looping(database, tmp_path, **SETTINGS) as loop:
         database.execute("DELETE FROM items WHERE id % 3 = 0")
@@ -235,6 +243,31 @@ async def test_rows_that_are_old_are_folded_too(newest_database: Database, tmp_p
         await Folding(loop.app.house, log_age_seconds=1e-6).go_round()
         assert loop.living("items").handle != entry.handle
         assert segment_count(loop.app.house.store, entry.log) == 1, "the newest stays"
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+
+
+async def test_a_base_that_is_too_large_to_be_folded_ends_in_a_new_snapshot(
+    newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shapes.folding.RetentionPolicy", partial(RetentionPolicy, fold_bytes_max=1))
+    newest_database.execute(ITEMS, FILL)
+    async with looping(newest_database, tmp_path, **SETTINGS, log_bytes_max=BOUND) as loop:
+        entry = await loop.add("items", "items")
+        await grow(loop, entry)
+        await loop.app.folding.go_round()
+        assert loop.app.folding.counts.failures == {CannotFold.code: 1}
+        assert loop.app.folding.counts.count == 0
+        assert loop.living("items").handle == entry.handle
+        await loop.app.housekeeping.go_round()
+        ended = loop.app.house.registry.find(entry.handle)
+        assert ended is not None
+        assert ended.shape.reason == LOG_TOO_LARGE
+        registry = loop.app.house.registry
+        await eventually(
+            lambda: (now := registry.named("items")) is not None and now.shape.life is Life.READY, "a successor", 40
+        )
+        assert loop.living("items").log != entry.log
+        await loop.caught_up()
         assert loop.rows(loop.living("items")) == loop.table(ALL)
 
 

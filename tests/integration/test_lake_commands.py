@@ -130,6 +130,8 @@ def test_a_folder_that_is_no_lake(tmp_path: Path, capsys: pytest.CaptureFixture[
         ([], "--once, or --every"),
         (["--once", "--every", "5"], "--once, or --every"),
         (["--once", "--conf", "x"], "KEY=VALUE"),
+        (["--once"], "nothing was confirmed"),
+        (["--once", "--metrics-port", "70000"], "--metrics-port"),
     ],
 )
 def test_materialize_refuses_before_it_starts_spark(

@@ -1,16 +1,26 @@
 """Materializers as processes: killed at every point and at random times, and two at once, on one lake."""
 
+import hashlib
+import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from storage.disk import LocalDisk
+from storage.lake.lake_layout import CUTS, SIDES
 from storage.lake.lake_reader import open_lake
+from storage.lake.loads import read_loads
+from storage.lake.retire import orphans_of
 from tests.lakes import POINTS, Lakes
 from tests.tree import ROOT
 from tests.waiting import until
@@ -77,3 +87,87 @@ def test_two_at_once_and_kills_at_random_times(lakes: Lakes, seed: int) -> None:
     lakes.check_all()
     numbers = open_lake(lakes.root).numbers()
     assert numbers == [*range(1, len(numbers) + 1)]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("seed", "seconds"), [(1, 30.0), pytest.param(2, 120.0, marks=pytest.mark.nemesis)])
+def test_a_race_with_pauses_makes_what_one_writer_makes(
+    lakes: Lakes, tmp_path: Path, seed: int, seconds: float
+) -> None:
+    """Both stay behind now and then, at a point or anywhere; one of them always gets on, and no file is left over."""
+    chance, end = random.Random(seed), time.monotonic() + seconds
+    with process(lakes, "pauses", str(seed)) as first, process(lakes, "pauses", str(seed + 100)) as second:
+        while time.monotonic() < end:
+            stopped = chance.choice([first, second, None])
+            if stopped is not None:
+                os.kill(stopped.pid, signal.SIGSTOP)
+            lsn = played(lakes)
+            until(lambda lsn=lsn: lsn_of(lakes) >= lsn, f"the lake to be at {lsn}", STEP_SECONDS)  # type: ignore[misc]  # a lambda's default
+            if stopped is not None:
+                os.kill(stopped.pid, signal.SIGCONT)
+        until(lambda: not orphans(lakes), "the slower one to remove what it wrote in vain", STEP_SECONDS)
+        assert (first.poll(), second.poll()) == (None, None)
+    lakes.writer().show()
+    lakes.check_all()
+    numbers = open_lake(lakes.root).numbers()
+    assert numbers == [*range(1, len(numbers) + 1)]
+    alone = made_by_one(lakes, tmp_path / "alone")
+    for number in numbers:
+        assert files_of(lakes.root, number) == files_of(alone, number), f"version {number}"
+
+
+def orphans(lakes: Lakes) -> set[str]:
+    """Files that no commit names, and no load: bases that were rewritten since."""
+    version = lakes.latest()
+    tables = [version.table(name) for name in version.tables]
+    loaded = {file.name for load in read_loads(LocalDisk(lakes.root)).values() for file in load.files}
+    counted = sum(orphans_of(lakes.root, table.facts, side) for table in tables for side in SIDES)
+    return (lakes.files_on_disk() - named_ever(lakes) - loaded) if counted else set()
+
+
+def named_ever(lakes: Lakes) -> set[str]:
+    """Files of any version; all of them are there yet."""
+    lake = open_lake(lakes.root)
+    return {
+        Path(path).name
+        for version in lake.versions()
+        for name in version.tables
+        for side in SIDES
+        for path in version.table(name).files(side)
+    }
+
+
+def made_by_one(lakes: Lakes, root: Path) -> Path:
+    """A lake of the same cuts, that a single writer finishes one after the other."""
+    root.mkdir()
+    shutil.copytree(lakes.root / CUTS, root / CUTS)
+    made, lakes.root = lakes.root, root
+    try:
+        writer = lakes.writer()
+        writer._decide(None)  # loads what the cuts are made of
+        while writer.step().version is not None:
+            pass
+    finally:
+        lakes.root = made
+    return root
+
+
+def files_of(root: Path, number: int) -> dict[tuple[str, str], list[tuple[str, int, bytes]]]:
+    """What each table is made of: names without what is unique in them, rows, and the rows themselves."""
+    version = open_lake(root).version(number)
+    return {
+        (name, side): sorted(
+            (
+                Path(path).name.rpartition("-")[0],
+                (rows := pq.read_table(path, partitioning=None)).num_rows,
+                digest(rows),
+            )
+            for path in version.table(name).files(side)
+        )
+        for name in version.tables
+        for side in SIDES
+    }
+
+
+def digest(rows: pa.Table) -> bytes:
+    return hashlib.sha256(repr(rows.to_pylist()).encode()).digest()

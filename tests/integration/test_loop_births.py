@@ -1,16 +1,28 @@
 """Births amid what others do to the publication, the disk and the tables meanwhile; successors that cannot be born."""
 
 import asyncio
+import re
 from pathlib import Path
+from typing import Any
 
+import httpx
 import psycopg
 import pytest
+from starlette.applications import Starlette
 
+from cdc.http.admin import Admin
+from cdc.shapes_output import print_shapes
 from cdc.source.publisher import Waiting
+from cdc.status.change_rates import ChangeRates
+from cdc.status.report import StatusDesk
 from cdc.status.shape_facts import awaited_facts, birth_facts
+from cdc.status.slot_watch import SlotWatch
+from cdc.telemetry.metrics import exposition
 from shapes.birth_steps import Step
 from shapes.errors import TableChanged
 from shapes.ground import ShapeGround
+from shapes.http.app import ShapeApp
+from shapes.http.settings import HttpSettings
 from shapes.nursery import Order
 from shapes.reconciliation import reconcile
 from shapes.requests import Request, define
@@ -52,6 +64,18 @@ async def has_rows(loop: Loop, order: Order) -> None:
     assert order.entry is not None
     await loop.caught_up()
     assert loop.rows(order.entry) == loop.table(ALL)
+
+
+async def shown(loop: Loop) -> dict[str, Any]:
+    """What the server lists, and its metrics."""
+    app = loop.app
+    service = ShapeService(app.house, app.nursery)
+    watch = SlotWatch(loop.database.conninfo(), "shapelog", "tests")
+    desk = StatusDesk(app, service, watch, ChangeRates())
+    metrics = await exposition(app, service, desk, ShapeApp(service, HttpSettings()))()
+    server = httpx.ASGITransport(Starlette(routes=Admin(service, desk).routes()))
+    async with httpx.AsyncClient(transport=server, base_url="http://here") as client:
+        return {**(await client.get("/v1/admin/shapes")).json(), "metrics": metrics.decode()}
 
 
 async def test_a_table_whose_writers_outlast_the_grace_stays_published(
@@ -160,7 +184,7 @@ async def test_a_birth_that_is_removed_ends_nothing_but_itself(
 
 
 async def test_a_successor_that_cannot_be_born_is_tried_again_and_shown(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A table that is made again by a migration, minutes later, and nobody asks for the shape."""
     monkeypatch.setattr("shapes.nursery.SUCCESSOR_SECONDS_MIN", 0.05)
@@ -177,6 +201,13 @@ async def test_a_successor_that_cannot_be_born_is_tried_again_and_shown(
         assert (facts["name"], facts["table"], facts["step"]) == ("items", "public.items", "waiting")
         assert "is gone" in facts["reason"]
         assert awaited.again_at - awaited.since >= 0.2 * 1_000_000, "the pauses grow"
+        listed = await shown(loop)
+        assert listed["births"] == [facts]
+        print_shapes(listed["shapes"], listed["births"])
+        assert re.search(
+            r"^items: its successor could not be born yet; .* is gone", capsys.readouterr().out, re.MULTILINE
+        )
+        assert 'shapelog_births{step="waiting"} 1.0' in listed["metrics"]
         database.execute(ITEMS, "INSERT INTO items VALUES (7, 'anew')")
         registry = loop.app.house.registry
         await eventually(
@@ -227,7 +258,7 @@ async def test_a_table_that_is_altered_after_the_look_up_is_not_born_as_it_was(
     async with looping(database, tmp_path) as loop:
         order = await ordered(loop, "items")
         await eventually(lambda: order.status.step is Step.JOINING, "the table to be published")
-        database.execute(alteration.encode(), "INSERT INTO items VALUES (2, 'described')")
+        database.execute(alteration, "INSERT INTO items VALUES (2, 'described')")
         await loop.caught_up()
         may_join.set()
         assert not await asyncio.wait_for(order.done, 40), "it has a definition of another table"

@@ -231,6 +231,33 @@ async def test_a_publication_that_is_altered_while_we_stream_ends_the_shapes_of_
         assert loop.app.house.endings.counts == {PUBLICATION_ALTERED: 1}
 
 
+@pytest.mark.parametrize("is_cut", [False, True], ids=["while connected", "at the next connection"])
+async def test_a_table_that_is_dropped_is_gone_and_not_taken_out(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_cut: bool
+) -> None:
+    """It has left the publication too, which is noticed first."""
+    monkeypatch.setattr("cdc.source.attempt.WATCH_SECONDS", 60.0)
+    monkeypatch.setattr("shapes.housekeeping.HOUSEKEEPING_SECONDS", 60.0)
+    parts = "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (9)"
+    database.execute(ITEMS, "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)", parts)
+    async with looping(database, tmp_path) as loop:
+        items, parted = await loop.add("items", "items"), await loop.add("parts", "parts")
+        attempt = loop.app.house.session.attempt
+        assert attempt is not None
+        database.execute("DROP TABLE items", "DROP TABLE low")
+        if is_cut:
+            database.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+        else:
+            await attempt.check_publication()  # as it does by itself
+        registry, ended = loop.app.house.registry, []
+        await eventually(lambda: len(loop.app.house.endings.counts) > 1, "both to end")
+        for handle in (items.handle, parted.handle):
+            entry = registry.find(handle)
+            assert entry is not None
+            ended.append(entry.shape.reason)
+        assert ended == ["table_gone", "partitions_changed"]
+
+
 @asynccontextmanager
 async def stopped_in(seconds: float, database: Database, folder: Path, **settings: Any) -> AsyncIterator[Loop]:
     async with looping(database, folder, **settings) as loop:

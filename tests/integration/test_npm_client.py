@@ -1,102 +1,41 @@
-"""The npm client `@electric-sql/client`, as it is published, beside a real server.
-
-It is installed once, into `build/npm`; where there is no Node or no registry, the tests are skipped, in continuous
-integration they fail.
-"""
+"""The npm clients, as they are published, beside a real server: all that the protocol has, and all that happens."""
 
 import asyncio
-import contextlib
-import os
-import shutil
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+import threading
 from pathlib import Path
 from typing import Any
 
-import orjson
+import psycopg
 import pytest
 
 from shapes.http.settings import HttpSettings
+from tests.nginx import free_port
+from tests.npm_package import NpmClient, npm_client
 from tests.postgres import Database
+from tests.served import serving
 from tests.shape_server import SHAPE, ShapeServer, serving_shapes
-from tests.tree import ROOT
 from tests.waiting import eventually
 
-SOURCES = ROOT / "tests" / "npm"
-INSTALLED = ROOT / "build" / "npm"
-MISSING = "there is no Node, or no registry of packages"
-LINE_BYTES_MAX = 2**24
 QUICK = HttpSettings(allow_delete=True, long_poll_seconds=2.0)
 ITEMS = 'CREATE TABLE "My Items" (id int PRIMARY KEY, v varchar(9), part int8 NOT NULL, "a B" bool)'
 FILL = """INSERT INTO "My Items" SELECT g, 'v' || g, g % 10, g % 2 = 0 FROM generate_series(1, 2000) g"""
 TABLE = '"My Items"'
+SIMPLE = "CREATE TABLE items (id int PRIMARY KEY, v text)"
+MODES = pytest.mark.parametrize("mode", ["poll", "sse"])
 
 
-@pytest.fixture(scope="module")
-def package() -> Path:
-    """The folder with the client."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node and npm:
-        INSTALLED.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "follow.mjs"):
-            shutil.copy(SOURCES / name, INSTALLED)
-        command = [npm, "install", "--no-audit", "--no-fund", "--prefer-offline"]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if subprocess.run(command, cwd=INSTALLED, capture_output=True, timeout=90, check=False).returncode == 0:
-                return INSTALLED
-    if os.environ.get("CI") == "true":
-        pytest.fail(MISSING)
-    pytest.skip(MISSING)
+def following(server: ShapeServer, mode: str = "poll", table: str = TABLE, **more: Any) -> Any:
+    params = {"table": table, **more.pop("params", {})}
+    return npm_client("follow.mjs", url=server.url + SHAPE, params=params, liveSse=mode == "sse", **more)
 
 
-@dataclass
-class NpmClient:
-    """A process that follows a table."""
-
-    rows: list[dict[str, Any]] | None = None
-    errors: list[str] = field(default_factory=list)
-
-    async def listen(self, output: asyncio.StreamReader) -> None:
-        async for line in output:
-            told = orjson.loads(line)
-            self.rows = told.get("rows", self.rows)
-            self.errors += [told["error"]] if "error" in told else []
-
-    def table(self, *names: str) -> list[tuple[Any, ...]]:
-        return sorted(tuple(row.get(name) for name in names) for row in self.rows or ())
+def rows_of(database: Database) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in database.execute("SELECT id, v FROM items"))
 
 
-@asynccontextmanager
-async def following(package: Path, server: ShapeServer, mode: str, **params: Any) -> AsyncIterator[NpmClient]:
-    asked = orjson.dumps({"table": TABLE, **params}).decode()
-    process = await asyncio.create_subprocess_exec(
-        "node",
-        "follow.mjs",
-        server.url + SHAPE,
-        asked,
-        mode,
-        cwd=package,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_BYTES_MAX,
-    )
-    client = NpmClient()
-    assert process.stdout is not None
-    listening = asyncio.create_task(client.listen(process.stdout))
-    try:
-        yield client
-        assert client.errors == []
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        await listening
-
-
-@pytest.mark.parametrize("mode", ["poll", "sse"])
+@MODES
 async def test_a_table_is_followed_through_all_that_happens_to_it(
-    package: Path, newest_database: Database, tmp_path: Path, mode: str
+    newest_database: Database, tmp_path: Path, mode: str
 ) -> None:
     database = newest_database
     database.execute(ITEMS, FILL)
@@ -106,7 +45,7 @@ async def test_a_table_is_followed_through_all_that_happens_to_it(
 
     async with (
         serving_shapes(database, tmp_path, QUICK, chunk_bytes=20_000) as server,
-        following(package, server, mode) as client,
+        following(server, mode) as client,
     ):
         for changes in (
             ["SELECT"],
@@ -123,15 +62,163 @@ async def test_a_table_is_followed_through_all_that_happens_to_it(
         await eventually(lambda: client.table("id", "v", "a B") == expected(), "the rows after a deletion")
 
 
-async def test_a_part_of_a_table_with_whole_rows(package: Path, newest_database: Database, tmp_path: Path) -> None:
+@MODES
+async def test_a_part_of_a_table_with_whole_rows(newest_database: Database, tmp_path: Path, mode: str) -> None:
     newest_database.execute(ITEMS, FILL)
+    params = {"where": "part = $1", "params": {"1": "3"}, "columns": ["id", "part", "v"], "replica": "full"}
     async with (
         serving_shapes(newest_database, tmp_path, QUICK) as server,
-        following(
-            package, server, "poll", where="part = $1", params={"1": "3"}, columns=["id", "part"], replica="full"
-        ) as client,
+        following(server, mode, params=params) as client,
     ):
         await eventually(lambda: len(client.rows or ()) == 200, "the part")
-        newest_database.execute('UPDATE "My Items" SET part = 3 WHERE id IN (1, 3)')
-        await eventually(lambda: len(client.rows or ()) == 201, "a row that comes in")
-        assert set((client.rows or [{}])[0]) == {"id", "part"}
+        newest_database.execute(
+            'UPDATE "My Items" SET part = 3 WHERE id IN (1, 5)', "UPDATE \"My Items\" SET v = 'new' WHERE id = 13"
+        )
+        await eventually(lambda: (13, "new") in client.table("id", "v"), "an update")
+        assert len(client.rows or ()) == 202
+        assert set((client.rows or [{}])[0]) == {"id", "part", "v"}
+        [update] = [one for one in client.messages if one["headers"].get("operation") == "update"]
+        assert (update["value"], update["old_value"]) == ({"id": 13, "part": "3", "v": "new"}, {"v": "v13"})
+
+
+async def test_values_have_their_types(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(
+        "CREATE TYPE mood AS ENUM ('sad', 'so so')",
+        """CREATE TABLE items (id int8 PRIMARY KEY, b bool, f float8, n numeric(9, 2), j jsonb, a int4[], t text[][],
+           m mood, at timestamptz, u uuid, x bytea, nothing int)""",
+    )
+    values = """true, 1.5, 2.50, '{"a": [1, null]}', '{1,NULL}', '{{a,"b c"},{NULL,"\\"}"}}', 'so so',
+                '2025-01-02 03:04:05Z', '00000000-0000-0000-0000-000000000001', '\\x00ff', NULL"""
+    expected = {"b": True, "f": 1.5, "n": "2.50", "j": {"a": [1, None]}, "a": [1, None], "m": "so so", "nothing": None}
+    expected |= {"t": [["a", "b c"], [None, '"}']], "at": "2025-01-02 03:04:05+00", "x": "\\x00ff"}
+    expected |= {"u": "00000000-0000-0000-0000-000000000001"}
+    newest_database.execute(f"INSERT INTO items VALUES (9007199254740993, {values})")  # noqa: S608 - ours
+    async with (
+        serving_shapes(newest_database, tmp_path, QUICK) as server,
+        following(server, table="items") as client,
+    ):
+        await eventually(lambda: client.rows, "the base")
+        newest_database.execute(f"INSERT INTO items VALUES (2, {values})")  # noqa: S608 - ours
+        await eventually(lambda: len(client.rows or ()) == 2, "the same row out of the stream")
+        assert client.rows == [{"id": "9007199254740993", **expected}, {"id": "2", **expected}]
+
+
+@MODES
+async def test_from_now_on(newest_database: Database, tmp_path: Path, mode: str) -> None:
+    newest_database.execute(SIMPLE, "INSERT INTO items VALUES (1, 'before')")
+    async with (
+        serving_shapes(newest_database, tmp_path, QUICK) as server,
+        following(server, mode, "items", offset="now") as client,
+    ):
+        await eventually(lambda: any("control" in one["headers"] for one in client.messages), "the client to be there")
+        newest_database.execute("INSERT INTO items VALUES (2, 'after')")
+        await eventually(lambda: client.table("id", "v") == [(2, "after")], "the row that is new, and no other")
+
+
+@MODES
+async def test_some_rows_are_asked_for_and_then_followed(newest_database: Database, tmp_path: Path, mode: str) -> None:
+    newest_database.execute(SIMPLE, "INSERT INTO items SELECT g, 'v' || g FROM generate_series(1, 30) g")
+    async with (
+        serving_shapes(newest_database, tmp_path, QUICK) as server,
+        following(server, mode, "items", log="changes_only") as client,
+    ):
+        await eventually(lambda: any("control" in one["headers"] for one in client.messages), "the client to be there")
+        client.tell(snapshot={"where": "id < $1", "params": {"1": "9"}, "orderBy": "id DESC", "limit": 2})
+        await eventually(lambda: client.table("id") == [(7,), (8,)], "two rows")
+        newest_database.execute("UPDATE items SET v = 'new' WHERE id IN (7, 20)", "INSERT INTO items VALUES (40, 'x')")
+        await eventually(lambda: client.table("id", "v") == [(7, "new"), (8, "v8"), (40, "x")], "what is followed")
+        client.tell(snapshot={"where": "id = 20", "method": "POST"})
+        await eventually(lambda: (20, "new") in client.table("id", "v"), "one row more")
+        newest_database.execute("DELETE FROM items WHERE id IN (8, 20)")
+        await eventually(lambda: client.table("id") == [(7,), (40,)], "rows to go")
+
+
+@MODES
+async def test_who_leaves_is_held_no_longer(newest_database: Database, tmp_path: Path, mode: str) -> None:
+    newest_database.execute(SIMPLE)
+    patient = HttpSettings(long_poll_seconds=60.0, sse_seconds=60.0)
+    async with (
+        serving_shapes(newest_database, tmp_path, patient) as server,
+        following(server, mode, "items") as client,
+    ):
+        await eventually(lambda: server.app.held == 1, "the client to be held")
+        client.tell(abort=True)
+        await eventually(lambda: client.told == [{"has_left": True}], "the client to leave")
+        await eventually(lambda: server.app.held == 0, "the server to let it go")
+
+
+class Writer(threading.Thread):
+    """Small transactions, until it is stopped."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__()
+        self.written = 0
+        self._is_over = threading.Event()
+        self._database = database
+
+    def run(self) -> None:
+        with psycopg.connect(self._database.conninfo(), autocommit=True) as connection:
+            while not self._is_over.wait(0.005):
+                self.written += 1
+                with connection.transaction():
+                    connection.execute("INSERT INTO items VALUES (%s, 'new')", [self.written])
+                    connection.execute("UPDATE items SET v = v || '+' WHERE id > %s", [self.written - 3])
+                    connection.execute("DELETE FROM items WHERE id = %s", [self.written - 50])
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self.join()
+
+
+async def test_a_server_is_killed_in_mid_stream(newest_database: Database, tmp_path: Path) -> None:
+    database, port = newest_database, free_port()
+    database.execute(SIMPLE)
+    url, writer = f"http://127.0.0.1:{port}{SHAPE}", Writer(database)
+    options = {"url": url, "params": {"table": "items"}}
+
+    async def has_come(clients: list[NpmClient], count: int) -> None:
+        await eventually(lambda: all(len(one.places()) > count for one in clients), f"{count} changes", 40)
+
+    with serving(database, tmp_path / "data", "--port", str(port)) as first:
+        await asyncio.to_thread(first.active)
+        writer.start()
+        try:
+            async with (
+                npm_client("follow.mjs", **options) as poll,
+                npm_client("follow.mjs", **options, liveSse=True) as sse,
+            ):
+                clients = [poll, sse]
+                await has_come(clients, 100)
+                first.process.kill()
+                first.process.wait()
+                with serving(database, tmp_path / "data", "--port", str(port)) as second:
+                    await has_come(clients, max(len(one.places()) for one in clients) + 100)
+                    writer.stop()
+                    for client in clients:
+                        await eventually(lambda: client.table("id", "v") == rows_of(database), "the rows", 40)  # noqa: B023
+                        assert len(set(client.places())) == len(client.places()), "a change came twice"
+                        assert not any("must-refetch" in one["headers"].values() for one in client.messages)
+                    assert second.stop() == 0
+        finally:
+            writer.stop()
+
+
+async def test_a_collection_shows_a_write_at_once_and_keeps_it_when_it_comes_back(
+    newest_database: Database, tmp_path: Path
+) -> None:
+    newest_database.execute(SIMPLE, "INSERT INTO items VALUES (1, 'there')")
+    async with (
+        serving_shapes(newest_database, tmp_path, QUICK) as server,
+        npm_client("collection.mjs", url=server.url + SHAPE, params={"table": "items"}) as client,
+    ):
+        await eventually(lambda: client.table("id", "v") == [(1, "there")], "the base")
+        client.tell(id=2, v="mine")
+        await eventually(lambda: client.told == [{"write": {"id": 2, "v": "mine"}}], "it to be asked to be written")
+        await eventually(lambda: (2, "mine") in client.table("id", "v"), "it to be shown")
+        with newest_database.connect() as connection, connection.transaction():
+            connection.execute("INSERT INTO items VALUES (2, 'kept')")
+            row = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
+        assert row is not None
+        client.tell(txid=int(row[0]) % 2**32)
+        await eventually(lambda: {"kept": 2} in client.told, "the transaction to come back")
+        await eventually(lambda: client.table("id", "v") == [(1, "there"), (2, "kept")], "the row as it was written")

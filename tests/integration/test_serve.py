@@ -163,6 +163,7 @@ def test_metrics_have_every_name_once(newest_database: Database, tmp_path: Path)
     seldom = {
         ProgramMetric.ENDED,
         ProgramMetric.BIRTHS,
+        ProgramMetric.FOLDS_FAILED,
         ProgramMetric.SLOT_SAFE_BYTES,
         ProgramMetric.SLOT_SECONDS_LEFT,
         ProgramMetric.WAL_RATE,

@@ -18,7 +18,7 @@ from cdc.source import attempt, replies
 from cdc.source.attempt import Arrived
 from cdc.source.connections import connect_replication, connect_sql
 from cdc.source.copy_both import Framing
-from cdc.source.errors import TwoServers, Unreachable
+from cdc.source.errors import ConnectionFault, TwoServers, Unreachable
 from cdc.source.fragments import Fragment
 from cdc.source.identity import Fresh
 from cdc.source.lsn import parse_lsn
@@ -289,6 +289,25 @@ async def test_limits_meant_for_applications_do_not_end_us(database: Database) -
         finally:
             admin.execute(f"DROP OWNED BY {role}".encode())
             admin.execute(f"DROP ROLE {role}".encode())
+
+
+async def test_a_server_that_goes_silent_right_after_the_login_is_given_up(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked first on a connection has a bound like the login itself."""
+    monkeypatch.setattr("cdc.source.connections.CONNECT_SECONDS_MAX", 0.5)
+    connect = psycopg.AsyncConnection.connect
+    with Proxy(f"{newest_database.server.host}/.s.PGSQL.{newest_database.server.port}") as proxy:
+
+        async def connected(*arguments: Any, **named: Any) -> Any:
+            made = await connect(*arguments, **named)
+            proxy.freeze()
+            return made
+
+        monkeypatch.setattr("cdc.source.connections.AsyncConnection.connect", connected)
+        conninfo = newest_database.conninfo(host="127.0.0.1", port=proxy.port, connect_timeout=20)
+        with pytest.raises(ConnectionFault):
+            await asyncio.wait_for(connect_sql(conninfo, "silent"), 10)
 
 
 async def test_a_standby_that_is_away_does_not_stop_heartbeats(own_database: Database) -> None:

@@ -18,7 +18,9 @@ from shapes.capture import Capture
 from shapes.collector import Collector
 from shapes.endings import Endings
 from shapes.feeds import Plan
+from shapes.folding import FOLDED
 from shapes.members import Member
+from shapes.registry import Registry
 from shapes.streamed import Demand
 from storage.catalog_records import Shape
 from storage.faulty_disk import FaultyDisk
@@ -138,6 +140,21 @@ def truncates_count_before_their_base() -> Defect:
     return patched(Collector, "durable", wrong)
 
 
+def folds_without_a_record() -> Defect:
+    async def wrong(right: Any, endings: Endings, member: Member, why: str) -> None:
+        if why != FOLDED:
+            await right(endings, member, why)
+
+    return patched(Endings, "stand_on_newest", wrong)
+
+
+def folds_for_what_was_emptied() -> Defect:
+    """Readers at the old handle of a log that was emptied are told that they may read on."""
+    return patched(
+        Registry, "rebased", lambda right, registry, handle, base, at, _: right(registry, handle, base, at, FOLDED)
+    )
+
+
 def restored_without_its_snapshot() -> Defect:
     def wrong(right: Any, collector: Collector, definition: Any, where: Any, shape: Shape) -> Member:
         member: Member = right(collector, definition, where, shape)
@@ -200,6 +217,9 @@ DEFECTS: dict[str, Defect] = {
         ShapeLog, "in_memory", lambda log: [(share, False) for share in log.pending]
     ),
     "counts a TRUNCATE before its base": truncates_count_before_their_base(),
+    "removes what is folded before it is recorded (A12)": folds_without_a_record(),
+    "lets readers on past a TRUNCATE": folds_for_what_was_emptied(),
+    "does not sync bases and segments": unsynced("logs/"),
     "filters no replays after a restart (A7)": restored_without_its_snapshot(),
 }
 """By what goes wrong."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +18,7 @@ from tests.waiting import eventually
 class Tail:
     """One request for rows above the base, over a rig."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait: str = "20") -> None:
         self.rig = Rig()
         self.handled: list[Any] = []
         self.began = 0
@@ -32,7 +33,7 @@ class Tail:
 
         self.connections = Connections(Starlette(routes=[Route("/{shape}/rows", rows)]))
         self.socket = MemorySocket(self.connections)
-        target = f"/{self.rig.entry.handle}/rows?wait=20&after=0_inf"
+        target = f"/{self.rig.entry.handle}/rows?wait={wait}&after=0_inf"
         self.socket.send(f"GET {target} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
 
     async def held(self) -> None:
@@ -68,4 +69,12 @@ async def test_a_stop_answers_it() -> None:
     await tail.connections.end(5)
     answer = await tail.socket.answer()
     assert (answer.status, answer.body, answer.headers["connection"]) == (200, b"", "close")
+    await tail.close()
+
+
+@pytest.mark.parametrize("wait", ["nan", "-1", "-inf", "soon", ""])
+async def test_what_is_no_time_is_not_waited_for(wait: str) -> None:
+    tail = Tail(wait)
+    answer = await tail.socket.answer()
+    assert (answer.status, answer.body, answer.headers["shapelog-next"]) == (200, b"", "0_inf")
     await tail.close()

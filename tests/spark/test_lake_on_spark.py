@@ -1,6 +1,8 @@
 """The lake on Spark: its work as jobs, its tables read by every engine, its logs as frames and streams."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,14 @@ from storage.lake.errors import LogGap, TaskFailed
 from storage.lake.materialize import Order, Told, materialize
 from storage.lake.metrics import Trigger
 from storage.lake.source import register
-from storage.lake.spark import open_session, runner_of
+from storage.lake.spark import LOG_NAME, open_session, own_folder, runner_of
 from storage.lake.tasks import MergeRange
+from storage.lake.work_progress import Share
 from storage.rows import Kind
 from tests.bank import COLUMNS, as_texts
 from tests.lakes import Lakes
+from tests.tree import ROOT
+from tests.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Spark's own, of each of its versions others
 
@@ -90,6 +95,44 @@ def test_a_condition_with_a_name_comes_back_from_a_worker(lakes: Lakes, session:
     lakes.bank.store.remove_log(lakes.bank.logs["savings"])
     with pytest.raises(LogGap):
         writer.step()
+
+
+def test_how_far_a_job_is_is_told(lakes: Lakes, session: SparkSession) -> None:
+    lakes.bank.play(40)
+    lakes.bank.confirm()
+    heard: list[Share] = []
+    materialize(Order(lakes.data, lakes.root), runner_of(session, heard.append), lambda _: None)
+    jobs = [share for share in heard if share.pieces == 0]
+    ends = [share for share in heard if share.pieces == share.of]
+    assert len(jobs) >= 3, "two loads, and the cut"
+    assert len(ends) >= len(jobs)
+    assert all(0 <= share.pieces <= share.of for share in heard)
+    assert max(share.rows for share in heard) >= 60
+    assert sum(share.files for share in heard) > 0
+
+
+def test_spark_writes_its_log_to_its_file(session: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    java: Any = session.sparkContext._jvm
+    java.org.apache.logging.log4j.LogManager.getLogger("shapelog.test").warn("a word to the log")
+    until(lambda: "a word to the log" in (own_folder() / LOG_NAME).read_text(), "the line")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_session_that_cannot_start_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cdc.cli", "materialize", "--once"]
+    lakes = Lakes(tmp_path, accounts=3)
+    lakes.bank.confirm()
+    done = subprocess.run(
+        [*command, "--data-dir", lakes.data, "--lake", lakes.root, "--conf", "spark.driver.memory=100000g"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, "[spark_gone] Spark did not start at local[2]" in last) == (2, True), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_task_that_fails_says_why(session: SparkSession) -> None:

@@ -4,7 +4,9 @@ Strategy: random records, lawful or not, against a model that knows each handle'
 what was listed then. The log is kept short, so that compactions happen all the time.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import assume
@@ -15,6 +17,7 @@ from storage.catalog import NEXT_LIFE, Catalog, CatalogReader, CatalogState
 from storage.catalog_records import Born, Ended, Life, Ready, Rebased, Record, Shape, Snapshot, Succeeded, encode_record
 from storage.errors import CorruptRecord, Misuse, SharedDiskFault, UnknownFormat
 from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
+from storage.limits import LOG_HANDLES_KEPT
 from storage.memory_disk import MemoryDisk
 from storage.offset import LogOffset
 from storage.record_log import RecordLog
@@ -250,6 +253,71 @@ def test_compaction_bounds_the_log_and_forgets_no_number() -> None:
             catalog.append(born(handle, 200))
     with pytest.raises(Misuse):
         catalog.append(born("h200", 199))
+
+
+def test_a_log_that_is_folded_for_years_has_few_handles() -> None:
+    disk = MemoryDisk()
+    catalog = Catalog(disk, bytes_max=5_000)
+    catalog.append(born("h0", 1, "orders"), Ready("h0", 0))
+    for number in range(1, 500):
+        version = catalog.append(Rebased(1, f"h{number - 1}", f"h{number}", number, AT, "fold"))
+        catalog.forget_below(version - 3)
+        assert catalog.state.listed_at(version - 1) == {f"h{number - 1}"}
+        newest = [f"h{one}" for one in range(max(0, number + 1 - LOG_HANDLES_KEPT), number + 1)]
+        assert [one.handle for one in catalog.state.handles_of(1)][-len(newest) :] == newest
+    assert len(catalog.state.shapes) < 100
+    for state in (catalog.state, Catalog(disk).state):
+        assert state.newest_of(1) == state.named("orders") == state.shapes["h499"]
+        assert "h0" in state.tombstones
+    with pytest.raises(Misuse):
+        catalog.append(Rebased(1, "h499", "h0", 500, AT, "fold"))
+    catalog.append(Ended("h499", AT, "dropped"))
+    assert not catalog.state.living()
+
+
+class Watched(dict[Any, Any]):
+    """A part of a state, at whose change another thread looks."""
+
+    def __init__(self, values: Any, look: Callable[[], None]) -> None:
+        super().__init__(values)
+        self._look = look
+
+    def update(self, *others: Any, **more: Any) -> None:
+        self._look()
+        super().update(*others, **more)
+        self._look()
+
+
+def test_a_log_that_lives_has_a_newest_handle_whenever_somebody_looks() -> None:
+    """Whoever sweeps takes a log without one for forgotten, and removes its files."""
+    catalog = Catalog(MemoryDisk())
+    catalog.append(born("a", 1, "orders"), Ready("a", 0))
+    state, looks = catalog.state, []
+
+    def look() -> None:
+        looks.append(state.newest_of(1) is not None and state.named("orders") is not None)
+        assert len(state.handles_of(1)) in {1, 2}
+
+    for part in ("shapes", "_by_name", "_by_log"):
+        setattr(state, part, Watched(getattr(state, part), look))
+    catalog.append(Rebased(1, "a", "b", 1, AT, "fold"))
+    assert len(looks) == 6
+    assert all(looks)
+
+
+def test_a_shape_that_a_name_waits_to_replace_is_remembered() -> None:
+    """Its successor failed after it was born, and its files are needed until one is complete."""
+    catalog = Catalog(MemoryDisk(), bytes_max=1)
+    catalog.append(born("a", 1, "orders"), Ready("a", 0), Ended("a", AT, "ddl"))
+    for log, handle in enumerate(("b", "c", "d"), start=2):
+        before = chr(ord(handle) - 1)
+        catalog.forget_below(catalog.append(born(handle, log, "orders"), Succeeded(before, handle)))
+        catalog.forget_below(catalog.append(Ended(handle, AT, "birth")))
+        assert catalog.state.shapes["a"].life is Life.ENDED
+    assert "b" in catalog.state.tombstones
+    catalog.forget_below(catalog.append(born("e", 5, "orders"), Succeeded("d", "e"), Ready("e", 0)))
+    catalog.append(Rebased(5, "e", "f", 1, AT, "fold"))
+    assert {"a", "b", "c", "d"} <= catalog.state.tombstones.keys()
 
 
 def test_nothing_happens_before_it_is_durable() -> None:

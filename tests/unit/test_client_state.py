@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from shapes.client_state import Batch, Follower, Position
 from shapes.http.errors import RequestRefused
-from shapes.limits import CLIENT_PAUSE_SECONDS_MAX, CLIENT_RETRY_AFTER_SECONDS_MAX, CLIENT_SHORT_STREAMS_MAX
+from shapes.limits import (
+    CLIENT_PAUSE_SECONDS_MAX,
+    CLIENT_PAUSE_SECONDS_MIN,
+    CLIENT_RETRY_AFTER_SECONDS_MAX,
+    CLIENT_SHORT_STREAMS_MAX,
+)
 
 HEADERS = {"electric-handle": "h-1", "electric-schema": '{"id":{"type":"int4","pk_index":0}}'}
 EVENTS = {"content-type": "text/event-stream", "electric-handle": "h-1", "electric-offset": "0_inf"}
@@ -183,6 +188,18 @@ def test_where_streams_do_not_get_through_answers_are_asked_for(
         follower.stream_ended(seconds, brought_anything=brought_anything, is_broken=is_broken)
     assert "live_sse" not in follower.next_params()
     assert follower.pause_seconds(1) == 0
+
+
+@pytest.mark.parametrize(("is_broken", "least"), [(False, 0.0), (True, CLIENT_PAUSE_SECONDS_MIN)])
+def test_a_stream_without_news_ends_a_row_of_failures(least: float, *, is_broken: bool) -> None:
+    follower = at_the_end(Follower({}, wants_events=True))
+    for _ in range(8):
+        follower.take(503, {"retry-after": "100"}, b"")
+    follower.begins_stream(200, EVENTS)
+    assert list(follower.feed(b": keep-alive\n\n")) == []
+    follower.stream_ended(60, brought_anything=True, is_broken=is_broken)
+    assert follower.pause_seconds(1) == least
+    assert "live_sse" in follower.next_params()
 
 
 def test_an_answer_that_is_no_stream_is_taken_as_one_that_is_whole() -> None:

@@ -96,7 +96,7 @@ def test_the_table_has_every_setting_of_every_command() -> None:
 MISTAKES = [
     ("prot = 3000", "f:1: there is no setting 'prot'; did you mean port?"),
     ("# a\n\ndata_dir = 'x'", "f:3: there is no setting 'data_dir'; did you mean data-dir?"),
-    ("zzzzz = 1", "f:1: there is no setting 'zzzzz' "),
+    ("zzzzz = 1", "f:1: there is no setting 'zzzzz'."),
     ("[serve]\nport = 1", "f:1: there is no setting 'serve'"),
     ("port = '3000'", "f:1: port is the text '3000', and must be a whole number from 0 to 65535"),
     ("port = 70000", "f:1: port is 70000, and must be a whole number from 0 to 65535"),

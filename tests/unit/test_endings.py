@@ -23,6 +23,7 @@ from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
 from storage.log_facts import LogFacts, list_logs
 from storage.memory_disk import Crashed, MemoryDisk, luckiest, strictest
 from storage.offset import OP_INFINITE, SNAPSHOT_END, LogOffset
+from storage.retention import retire
 from storage.store import Store
 from storage.store_reader import StoreReader
 from tests.unit.builders import Clock, to_journal
@@ -265,3 +266,14 @@ async def test_a_full_disk_delays_an_end_and_a_base_and_ends_nothing(monkeypatch
     assert life.lives() == [Life.REBASED, Life.READY]
     assert life.collector.tracker.g.lsn == stream.lsn
     assert len(faulty.log) == 6, "each was refused three times"
+
+
+async def test_of_two_bases_at_the_same_place_a_shape_stands_on_the_newer_one_which_stays() -> None:
+    life, _ = begun()
+    for _ in range(2):  # as a start finds them, when the maker of the first was told that it had failed
+        life.store.new_base(life.log).finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=0)
+    await life.endings.stand_on_newest(life.member, TRUNCATED)
+    retire(life.store, life.log, now=0)
+    entry = life.registry.find(str(life.member.handle))
+    assert entry is not None
+    assert [entry.shape.base] == [base.number for base in StoreReader(life.store).bases(life.log)]

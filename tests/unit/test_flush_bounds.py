@@ -1,5 +1,6 @@
 """What bounds a flush: sizes of shares, blocks and rows, the time that somebody waits; and that it always ends."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,6 +63,49 @@ def test_a_journal_write_stays_within_its_bound() -> None:
     assert len(writes) >= 6
     assert max(writes) < 6 * LARGE
     assert all(rig.read_all(log=log) == [LogOffset(10, 800)] for log in logs)
+
+
+def test_the_journal_is_emptied_as_fast_as_it_grows() -> None:
+    """Logs are moved in tens of flushes at the pace of `JOURNAL_LOGS_PER_FLUSH`, while each flush adds rows of all."""
+    logs_count, bytes_max = 10 * limits.JOURNAL_LOGS_PER_FLUSH, 400_000
+    options = to_journal()
+    flush = replace(options.flush, journal_bytes_max=bytes_max, journal_file_bytes_max=bytes_max // 4)
+    rig = Rig(options=replace(options, flush=flush))
+    logs = list(range(2, logs_count + 2))
+    for log in logs:
+        rig.create(log)
+    sizes, after = list[int](), SNAPSHOT_END
+    for tx in range(10, 310, 10):
+        end = LogOffset.aligned(tx, logs_count)
+        ends, ones = list(range(1, logs_count + 1)), [1] * logs_count
+        shares = FragmentShares(logs, np.arange(logs_count), ends, ones, [end] * logs_count)
+        rig.store.append_fragment(rows(transaction(tx, logs_count)), shares, after=after, upto=end)
+        rig.store.flush(demand=logs)
+        sizes.append(rig.store.logs.index.size)
+        after = end
+    grown = max(later - size for size, later in itertools.pairwise(sizes))
+    assert max(sizes) <= 2 * bytes_max + 2 * grown
+    assert sum(len(rig.store.log(log).files.segments) for log in logs) == logs_count, "each was moved"
+    assert all(rig.read_all(log=log)[-1].tx == tx for log in logs[::100])
+
+
+def test_many_files_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """More than may be open, with more shares than are copied at a time: each log gets its own rows."""
+    monkeypatch.setattr("storage.flush.FLUSH_FILES_MAX", 4)
+    monkeypatch.setattr("storage.flush.FLUSH_GATHER_SHARES_MAX", 10)
+    with folder_of(LocalDisk(tmp_path)) as disk:
+        rig = Rig(disk, options=to_segments())
+        logs = list(range(2, 27))
+        for log in logs:
+            rig.create(log)
+            rig.write(log, log=log)
+        job = rig.store.begin_flush(demand=logs)
+        assert job is not None
+        job.run(disk)
+        assert {write.file.stage for write in job.segments} == {file_write.Stage.DONE}
+        rig.store.end_flush(job)
+        assert [rig.durable(log).tx for log in logs] == logs
+        assert all({offset.tx for offset in rig.read_all(log=log)} == {log} for log in logs)
 
 
 def test_rows_above_the_bound_of_a_log_wait_while_a_flush_is_in_flight() -> None:

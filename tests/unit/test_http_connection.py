@@ -16,6 +16,7 @@ from shapes.http.limits import (
     HEAD_BYTES_MAX,
     HEAD_SECONDS_MAX,
     IDLE_SECONDS_MAX,
+    LINGER_SECONDS_MAX,
     SEND_PIECE_BYTES,
     UPLOAD_SECONDS_MAX,
 )
@@ -166,6 +167,9 @@ async def test_what_is_no_request_is_told_so_and_ends_the_connection(request_byt
     answer, socket = await ask(request_bytes)
     assert answer.status == status
     assert answer.headers["connection"] == "close"
+    assert socket.is_ended, "it is told, and whatever the client still sends is read, so that it hears of it"
+    socket.send(bytes(1000))
+    socket.connection.look(asyncio.get_running_loop().time() + LINGER_SECONDS_MAX + 2, 1)
     assert socket.is_closing()
     await ended(socket)
 

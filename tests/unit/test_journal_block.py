@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from storage.block import BlockFlag
 from storage.errors import CorruptBlock
 from storage.journal_block import (
+    Directory,
     EncodedJournal,
     JournalPart,
     decode_directory,
@@ -45,6 +46,12 @@ def values(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return found
 
 
+def plain(directory: Directory) -> list[list[object]]:
+    """Each share's row as an entry has it, from the columns as they are."""
+    rows = [[int(values[row]) for values in directory.columns.values()] for row in range(len(directory))]
+    return [[*row[:2], *zip(row[2:10:2], row[3:10:2], strict=True), *row[10:]] for row in rows]
+
+
 def check(encoded: EncodedJournal, parts: list[JournalPart]) -> None:
     """The directory and the rows, decoded, are the shares."""
     decoded = [bytes_of(part) for part in encoded.parts]
@@ -52,11 +59,15 @@ def check(encoded: EncodedJournal, parts: list[JournalPart]) -> None:
     nothing: list[Share | None] = [None]
     wanted = [(part, share) for part in parts for share in part.shares or nothing]
     assert len(directory) == len(encoded.directory) == len(wanted)
-    assert directory.logs() == [part.log for part, _ in wanted]
+    packed = directory.packed()
+    assert directory.logs() == packed.logs() == [part.log for part, _ in wanted]
+    numbers = plain(directory)
     wire_end = {part.log: part.wire_start for part in parts}
     for row, (part, share) in enumerate(wanted):
-        entry = directory.entry(row)
-        assert entry == encoded.directory.entry(row) == encoded.directory.compact().entry(row)
+        entry = packed.entry(row)
+        assert list(entry) == numbers[row]
+        assert entry == encoded.directory.packed().entry(row)
+        assert packed.has_rows(row) == (share is not None)
         if share is None:
             assert (entry.rows, entry.aligned, entry.wire_end) == (0, part.aligned, part.wire_start)
             assert entry.previous == entry.first == entry.last == part.previous
@@ -119,7 +130,7 @@ def test_one_table_for_each_schema(parts: list[JournalPart]) -> None:
 @given(journals())
 def test_shares_do_not_overlap_in_their_table(parts: list[JournalPart]) -> None:
     encoded = encode_journal(parts)
-    entries = [encoded.directory.entry(row) for row in range(len(encoded.directory))]
+    entries = [encoded.directory.packed().entry(row) for row in range(len(encoded.directory))]
     for table in range(len(encoded.tables)):
         places = sorted((entry.row, entry.row + entry.rows) for entry in entries if entry.table == table and entry.rows)
         assert all(stop == start for (_, stop), (start, _) in pairwise(places))
@@ -139,7 +150,7 @@ def test_only_the_last_share_of_a_log_claims_what_is_new() -> None:
     """A tear between two shares of one log must not leave the claim of both with the first."""
     part = part_of(1, *(Share(Source(rows([(tx, 0)])), None, at=0.0) for tx in (10, 11, 12)))
     directory = encode_journal([part]).directory
-    assert [directory.entry(row).aligned for row in range(3)] == [OLD, OLD, part.aligned]
+    assert [directory.packed().entry(row).aligned for row in range(3)] == [OLD, OLD, part.aligned]
 
 
 def test_commits_alone_need_no_table() -> None:

@@ -113,7 +113,9 @@ def test_questions_are_answered_as_a_plain_list_would(records: list[ProgressReco
     history, kept = log.history, news(records)
     assert list(history.newest_first()) == kept[::-1]
     assert history.latest == (kept[-1] if kept else None)
-    assert history.oldest_catalog_version == min((record.catalog_version for record in kept), default=0)
+    for newest in (1, 2, 3, 100):
+        versions = [record.catalog_version for record in kept[-newest:]]
+        assert history.oldest_catalog_version(newest) == min(versions, default=0)
     on_time = [record for record in kept if record.commit_time <= time]
     assert history.newest_where(lambda record: record.commit_time <= time) == (on_time[-1] if on_time else None)
     for incarnation in {record.incarnation for record in records} | {OLD}:

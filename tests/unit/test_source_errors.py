@@ -32,7 +32,7 @@ def test_an_error_survives_a_pickle(kind: type[SourceError]) -> None:
     error = kind("it happened", hint="do this", slot="s")
     again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
     assert (type(again), str(again), again.facts) == (kind, str(error), {"slot": "s"})
-    assert str(error) == f"[{kind.code}] it happened (slot=s) do this"
+    assert str(error) == f"[{kind.code}] it happened (slot=s). do this"
 
 
 def test_the_servers_errors_get_our_names() -> None:

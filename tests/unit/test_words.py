@@ -3,7 +3,7 @@
 import pytest
 
 from cdc.source.lsn import format_lsn
-from cdc.status.words import cost_words, hold_words, server_fault_words, size_words, span_words
+from cdc.status.words import cost_words, hold_words, plain_sql, server_fault_words, size_words, span_words
 from flush_tracker.explanation import Explanation, Hold, Holder, PendingTransaction
 from flush_tracker.stream import Position
 from storage.offset import LogOffset
@@ -72,3 +72,15 @@ def test_what_a_slot_costs() -> None:
 def test_how_fast_a_disk_without_a_limit_fills() -> None:
     said = cost_words(SLOT | {"wal_bytes_per_second": float(1 << 20)})
     assert said.endswith("so it can fill its disk: WAL grows by 3.5 GB an hour")
+
+
+PLAIN = [
+    ("""("status" OPERATOR(pg_catalog.=) 'placed'::pg_catalog."text")""", "(status = 'placed'::text)"),
+    ("""("a" OPERATOR(pg_catalog.~~) 'it''s "pg_catalog." x')""", """(a ~~ 'it''s "pg_catalog." x')"""),
+    ('("Of Mine" IS NULL)', '("Of Mine" IS NULL)'),
+]
+
+
+@pytest.mark.parametrize(("sql", "plain"), PLAIN)
+def test_a_condition_is_shown_as_people_write_it(sql: str, plain: str) -> None:
+    assert plain_sql(sql) == plain

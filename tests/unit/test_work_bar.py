@@ -22,6 +22,10 @@ def test_words_say_what_is_left() -> None:
     assert words_of(Share(10, 40, 2_500_000, 12), 5.0) == "10 of 40 pieces, 2,500,000 rows, 12 files, about 15 s left"
 
 
+def shown(bar: WorkBar) -> list[str]:
+    return [] if bar._bar is None else [task.description for task in bar._bar[0].tasks]
+
+
 def test_a_terminal_has_a_bar_while_long_work_lasts_and_no_longer() -> None:
     out, clock = io.StringIO(), Hands()
     bar = WorkBar(Console(file=out, force_terminal=True, width=120), clock)
@@ -30,10 +34,9 @@ def test_a_terminal_has_a_bar_while_long_work_lasts_and_no_longer() -> None:
     assert not out.getvalue(), "it began just now"
     clock.now += 2
     bar(Share(2, 4, 20, 2))
-    assert bar._bar is not None
-    assert bar._bar[0].tasks[0].description == "2 of 4 pieces, 20 rows, 2 files, about 2 s left"
+    assert shown(bar) == ["2 of 4 pieces, 20 rows, 2 files, about 2 s left"]
     bar(Share(4, 4, 40, 4))
-    assert bar._bar is None
+    assert shown(bar) == []
     seen = len(out.getvalue())
     assert "2 of 4 pieces" in out.getvalue()
     bar(Share(0, 2))

@@ -156,6 +156,27 @@ def test_pressure() -> None:
     assert bench.buffer.next_due_at() == 0.0
 
 
+def test_pressure_of_shares() -> None:
+    """A share costs memory however few rows it has: two of them are the bound, and rows are far from theirs."""
+    bench = Bench(BufferOptions(shares_max=2, flush_age_seconds=10.0))
+    source = bench.source(3)
+    bench.append(1, source, [0])
+    assert bench.buffer.has_room(1, None)
+    assert bench.due() == {}
+    bench.append(2, source, [1])
+    assert not bench.buffer.has_room(1, None)
+    assert bench.buffer.next_due_at() == 0.0
+    assert bench.due() == {1: Trigger.PRESSURE, 2: Trigger.PRESSURE}
+    bench.append(3, source, [2])  # a batch that was let in is taken by all who want it
+    with pytest.raises(BufferFull, match="in 3 shares of at most 2"):
+        bench.append(1, bench.source())
+    bench.drain(1, 2)
+    assert not bench.buffer.has_room(1, None), "they are in memory until their flush has ended"
+    bench.end(1, 2)
+    bench.append(1, bench.source())
+    assert bench.buffer.shares_count == 2
+
+
 def test_demand() -> None:
     bench = Bench()
     bench.append(1)

@@ -80,7 +80,7 @@ def event_of(at: float, level: str, source: str, text: str, values: Iterable[obj
     error = next((value for value in values if isinstance(value, Exception)), None)
     code, hint = _code_and_hint(error)
     if hint:
-        text = text.removesuffix(hint).rstrip()
+        text = text.removesuffix(hint).rstrip().removesuffix(".")
     if code:
         text = text.replace(f"[{code}] ", "", 1)
     return Event(at, at, level, source, _cut(" ".join(text.split())), code, hint and _cut(hint))

@@ -1,0 +1,86 @@
+"""Two writers of one lake, one of which gets further between any two steps of the other: nobody's files go or stay."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.lake.delta_log import Committed, DeltaLog
+from tests.lakes import Lakes
+
+
+@pytest.fixture
+def lakes(tmp_path: Path) -> Lakes:
+    return Lakes(tmp_path, accounts=20)
+
+
+@pytest.mark.parametrize("table", ["checking", "savings"])
+@pytest.mark.parametrize("side", ["changes", "state"])
+def test_a_twin_replaces_files_right_behind_a_commit(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, table: str, side: str
+) -> None:
+    """They are still those of the version that the slower one has just committed."""
+    bank = lakes.bank
+    bank.confirm()
+    lakes.writer().step()
+    bank.play(20)
+    bank.confirm()
+    twin, slow, commit = lakes.writer(), lakes.writer(), DeltaLog.commit
+
+    def overtaken(log: DeltaLog, *arguments: Any) -> Committed:
+        done = commit(log, *arguments)
+        if log.folder.parts[-3:] == (table, "1", side):
+            monkeypatch.setattr(DeltaLog, "commit", commit)
+            assert twin.step().version is not None
+            bank.play(20)
+            bank.confirm()
+            assert twin.step().version is not None
+        return done
+
+    monkeypatch.setattr(DeltaLog, "commit", overtaken)
+    slow.step()
+    lakes.writer().show()
+    assert lakes.latest().number == 3
+    lakes.check_all()
+
+
+@pytest.mark.parametrize("lead", [1, 2])
+def test_what_was_written_in_vain_goes_at_once(lakes: Lakes, lead: int) -> None:
+    bank = lakes.bank
+    bank.confirm()
+    lakes.writer().step()
+    bank.play(20)
+    bank.confirm()
+    twin = lakes.writer()
+    known: set[str] = set()
+
+    def overtaken(where: str) -> None:
+        if where == "before the commits":
+            known.update(lakes.files_on_disk())
+            for _ in range(lead):
+                twin.step()
+                bank.play(20)
+                bank.confirm()
+
+    lakes.writer(overtaken).step()
+    assert lakes.latest().number == 1 + lead
+    lakes.check_all()
+    before = {path for version in (1, 2) for path in files_of(lakes, version)}
+    in_vain = known - before - {path.name for path in loaded(lakes)}
+    assert in_vain, "the slower one had written something"
+    assert not in_vain & lakes.files_on_disk()
+
+
+def files_of(lakes: Lakes, number: int) -> set[str]:
+    version = lakes.lake().version(number)
+    return {
+        Path(path).name
+        for name in version.tables
+        for side in ("state", "changes")
+        for path in version.table(name).files(side)
+    }
+
+
+def loaded(lakes: Lakes) -> set[Path]:
+    """Files of the bases, which a load names."""
+    return set((lakes.root / "delta").rglob("state/000000000000-*.parquet"))
