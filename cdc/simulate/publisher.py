@@ -32,6 +32,11 @@ class Publisher:
         self._found: list[PublicationChange] = []
         self._found_count = 0
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something was found that nobody was told."""
+        return bool(self._found)
+
     def connected(self) -> None:
         """A connection begins; what was altered before is in its verdict."""
         self._look()
