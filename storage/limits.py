@@ -78,8 +78,9 @@ BUFFER_BYTES_MAX: Final = 256 * MIB
 """What all logs together may hold in memory, flush windows included; one larger append is let in alone."""
 
 BUFFER_SHARES_MAX: Final = 20_000
-"""The same in objects: a share, the part of a batch that one log takes, costs about 1.3 KB here and in the flush tracker,
-however few rows it has. One flush of 10,000 logs and what comes meanwhile; the last batch may touch as many again."""
+"""The same in objects: a share, the part of a batch that one log takes, costs about 1.3 KB here and in the flush
+tracker, however few rows it has. One flush of 10,000 logs and what comes meanwhile; the last batch may touch as many
+again."""
 
 OWN_SEGMENT_FLUSH_BYTES: Final = 256 * KIB
 """A flush at least this large goes to the log's own segment: below, a sync for each log would cost more than copying
@@ -171,8 +172,8 @@ FOLD_STEP_BYTES: Final = 128 * MIB
 """What a fold takes of a log with a small base: two segments, at three (rows of 400 bytes) to five times (of 20) their
 size in memory, for a few seconds."""
 
-FOLD_BYTES_MAX: Final = 512 * MIB
-"""Base and prefix that are folded into a new base, in memory; a larger log gets a new snapshot instead."""
+FOLD_BYTES_MAX: Final = 256 * MIB
+"""Base and prefix that are folded into a new base, in memory: about 1.2 GB at its worst, within a container of 2 GB."""
 
 IDLE_SECONDS: Final = 1.0
 """A flusher with nothing to do looks again after this, should nobody have woken it."""

@@ -147,7 +147,7 @@ class World:
     async def _come_to_rest(self) -> None:
         self.trace.append("-- healing")
         loop = asyncio.get_running_loop()
-        waits, end = "the process has not started", loop.time() + HEALING_SECONDS
+        waits, quiet, end = "the process has not started", 0, loop.time() + HEALING_SECONDS
         while loop.time() < end:
             self.around.disk.healthy = True
             await asyncio.sleep(0.25)
@@ -155,7 +155,8 @@ class World:
             app = self.process.app
             if app is not None and app.house.is_streaming:
                 waits = "somebody waits for an answer" if self.process.is_asked else self.checks.is_quiet(app)
-                if not waits:
+                quiet = 0 if waits else quiet + 1
+                if quiet > 1:  # what was found out just now is told a moment later
                     return
         raise Violation(f"everything is healed, and it does not come to rest: {waits}")
 
