@@ -60,6 +60,14 @@ class TrackedShape:
         # A transaction is durable as a whole or not at all: its tx decides.
         return rows[np.searchsorted(rows[:, TX], self.durable.tx, side="right") :]
 
+    def end_of(self, tx: int) -> LogOffset | None:
+        """How the end of a transaction was told, if it is waited for. O(runs + log n)."""
+        for run in self.runs:
+            if run.rows[-1, TX] >= tx:
+                row = run.rows[np.searchsorted(run.rows[:, TX], tx)]
+                return LogOffset(tx, int(row[OP])) if row[TX] == tx else None
+        return None
+
     def flush(self, aligned: LogOffset, now: float) -> None:
         """All transactions up to `aligned`, which is above D, are on disk. O(1) for all of them, else O(log n).
 

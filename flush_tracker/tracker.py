@@ -146,6 +146,11 @@ class FlushTracker:
         tracked.flush(aligned, now)
         return True
 
+    def end_of(self, shape: int, tx: int) -> LogOffset | None:
+        """How the end of a transaction was told that is pending in the shape."""
+        tracked = self._shapes.get(shape)
+        return None if tracked is None else tracked.end_of(tx)
+
     # The shapes
 
     def attach(self, shape: int, now: float, *, durable: LogOffset = SNAPSHOT_END, floor: int | None = None) -> None:

@@ -60,6 +60,8 @@ class Collector:
         self._joining: dict[int, Member] = {}
         self._truncates: dict[int, LogOffset] = {}
         """Of the transaction that is being received."""
+        self._told_before = 0
+        """The tracker heard of transactions below it on earlier connections: they may come numbered otherwise."""
 
     # The stream
 
@@ -72,6 +74,7 @@ class Collector:
         """A connection begins, and sends every transaction from `start` on. What was open is dropped in the store."""
         assert not self._joining, "shapes that have joined leave first: their rows come again"
         self.tracker.drop_open()
+        self._told_before = self.tracker.seen.lsn
         self.opened = _NONE
         self._truncates = {}
         self.upto = LogOffset(start - 1, OP_INFINITE) if start else SNAPSHOT_END
@@ -210,9 +213,19 @@ class Collector:
         if aligned >= member.told_from:
             self.tracker.born(member.number, now)
         if aligned > member.told_from:
-            self.tracker.flushed(member.number, aligned, now)
+            self.tracker.flushed(member.number, self._as_told(member.number, aligned), now)
 
     # Inside
+
+    def _as_told(self, number: int, aligned: LogOffset) -> LogOffset:
+        """The end of a whole transaction as the tracker heard of it.
+
+        A connection that breaks between commit and append leaves a transaction with the tracker and not in the log.
+        Old servers may number its changes otherwise when they send it again, and so the log has it.
+        """
+        if aligned.tx >= self._told_before:
+            return aligned
+        return self.tracker.end_of(number, aligned.tx) or aligned
 
     def _by_table(self, fragment: Fragment) -> Iterable[tuple[int, Changes]]:
         """The changes of each table that somebody follows: of leaves under their own oid, and under their roots'."""

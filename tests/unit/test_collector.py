@@ -423,3 +423,31 @@ def test_what_is_held_of_a_transaction_in_pieces_is_durable_up_to_its_end() -> N
     collector.flushed(store.flush(demand=[1]), 0.0)
     assert store.marks(1) == (LogOffset.aligned(1_000, 7),) * 2
     assert collector.tracker.g.lsn == stream.lsn
+
+
+def test_a_transaction_told_on_one_connection_and_appended_on_another_is_the_same_whatever_its_numbers() -> None:
+    """The first connection breaks between commit and append; the second counts a change more, as old servers may."""
+    draw = Draw(1, "put", "1", "0")
+    first, second = PlainStream(), PlainStream()
+    first.commit([draw], 0)
+    second.commit([Draw(2, "put", "1", "0"), draw], 0)
+    store = Store(MemoryDisk(), Clock().clocks(), small_options())
+    collector = Collector(store, FlushTracker("this slot", first.lsn - 10))
+    store.create_log(LogFacts(1, "handle-1", ("id",)))
+    snapshot = Snapshot(700, 700, (), 0)
+    collector.restore(definition_of(1, None), None, Shape("handle-1", 1, None, {}, snapshot, Life.READY))
+    fragment = first.send(10)
+    assert fragment is not None
+    collector.commit(collector.plan(fragment, 0.0), 0.0)
+
+    collector.resume(0)
+    again = second.send(10)
+    assert again is not None
+    plan = collector.plan(again, 1.0)
+    collector.commit(plan, 1.0)
+    collector.append(plan)
+    collector.finish(plan)
+    assert collector.tracker.g.lsn == 1_000
+    collector.flushed(store.flush(demand=[1]), 1.0)
+    assert store.marks(1) == (LogOffset.aligned(1_000, 2),) * 2
+    assert collector.tracker.g.lsn == first.lsn
