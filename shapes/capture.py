@@ -32,7 +32,7 @@ from shapes.feeds import Plan
 from shapes.gathering import Gathering
 from shapes.household import Household
 from shapes.limits import ROOM_SECONDS
-from shapes.reconciliation import by_publication
+from shapes.reconciliation import by_publication, note_publication
 from shapes.restore import restore
 from shapes.snapshot_transaction import look_at_all_running
 from shapes.streamed import Streamed
@@ -82,8 +82,7 @@ class Capture:
             case Arrived(_, RelationChange() as change):
                 await self._house.endings.by_relation(change.relation)
             case PublicationAltered():
-                await by_publication(self._house, delivery.changes)
-                await until_done(partial(self._house.lineage.published, delivery.publication))
+                await note_publication(self._house, delivery.changes)
             case Stopping():
                 await self._hurry()
 
@@ -167,6 +166,7 @@ class Capture:
         if not house.is_streaming:
             await self._ask(partial(restore, house))
         await self._judge(connected)
+        house.session.publisher.alterations.judged()
         if house.collector.streamed is None:
             await self._ask(self._look_what_runs)
         house.collector.resume(connected.start)

@@ -22,7 +22,7 @@ from shapes.errors import MustLeave, TableChanged
 from shapes.household import Household
 from shapes.limits import HELD_BYTES_MAX, ROOM_SECONDS
 from shapes.members import Member
-from shapes.reconciliation import by_publication
+from shapes.reconciliation import settle_publication
 from shapes.registry import REMOVED, Entry
 from shapes.relevance import Ends, relevance
 from shapes.snapshot_transaction import Selection
@@ -77,10 +77,7 @@ class ShapeGround:
             await house.turn.wait_for(lambda: house.is_streaming)
         async with house.control(None) as connection:  # its waits have bounds of their own
             published = await self._publish(connection, waiting)
-            if published.changes:
-                async with house.turn:
-                    await by_publication(house, published.changes)
-            await in_thread(house.lineage.published, published.state)
+            await settle_publication(house)
             self._published = published.state
             table = self._judged(await self._look_up(connection))
         self._table = table

@@ -19,7 +19,7 @@ from cdc.source.errors import SourceError
 from shapes.household import Household
 from shapes.limits import HOUSEKEEPING_SECONDS, SHAPE_LOG_BYTES_MAX, STALL_SECONDS_MAX
 from shapes.members import Member
-from shapes.reconciliation import reconcile
+from shapes.reconciliation import reconcile, settle_publication
 from shapes.registry import EXPIRED
 from shapes.snapshot_transaction import look
 from storage.errors import SharedDiskFault
@@ -150,9 +150,7 @@ class Housekeeping:
             streamed.forget_seen(await look(connection))
         unused = self._unused()  # nothing may come between this and the call: a birth could begin to want one
         if await house.session.publisher.release(connection, unused, house.clocks.monotonic()):
-            state = house.session.publisher.baseline
-            if state is not None:
-                await asyncio.to_thread(house.lineage.published, state)
+            await settle_publication(house)
 
     def _unused(self) -> set[int]:
         """Published tables that nobody follows, and that no birth waits for.

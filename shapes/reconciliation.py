@@ -8,18 +8,20 @@ Invariant: a shape that ends here would have ended at its table's next change to
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import psycopg
 
 from cdc.source.connections import Connection
 from cdc.source.errors import SourceError
-from cdc.source.publication import PublicationChange
+from cdc.source.publication import PublicationChange, PublicationState
 from shapes.definition import Table
 from shapes.household import Household
 from shapes.members import Member
 from shapes.relevance import Ends, relevance
 from shapes.tables import read_tables
+from shapes.threads import in_thread, until_done
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,46 @@ async def reconcile(house: Household, connection: Connection) -> None:
         async with house.turn:
             if house.collector.members.get(member.number) is member:
                 await house.endings.end(member, reason, text)
+
+
+async def settle_publication(house: Household) -> None:
+    """End whom alterations concern, all of them, and only then record how the publication is (A11).
+
+    A record that came first would hide them from the next process. Who has the turn uses `note_publication`.
+    """
+    alterations = house.session.publisher.alterations
+    async with house.turn:
+        while not alterations.is_settled:
+            if changes := alterations.take():
+                await _handle(house, changes)
+            else:  # somebody else has them
+                await house.turn.wait_for(lambda: alterations.found or alterations.is_settled)
+        if (state := _recordable(house)) is not None:
+            await in_thread(house.lineage.published, state)  # of a full disk whoever asked is told
+
+
+async def note_publication(house: Household, changes: tuple[PublicationChange, ...]) -> None:
+    """End whom these alterations concern; record the publication if that was all. In the collector's turn."""
+    await _handle(house, changes)
+    if (state := _recordable(house)) is not None:
+        await until_done(partial(house.lineage.published, state))
+
+
+def _recordable(house: Household) -> PublicationState | None:
+    """The publication as it is, if every difference was dealt with."""
+    publisher = house.session.publisher
+    return publisher.baseline if publisher.alterations.is_settled else None
+
+
+async def _handle(house: Household, changes: tuple[PublicationChange, ...]) -> None:
+    alterations = house.session.publisher.alterations
+    try:
+        await by_publication(house, changes)
+    except BaseException:
+        alterations.give_back(changes)
+        raise
+    alterations.handled(changes)
+    house.turn.notify_all()
 
 
 async def by_publication(house: Household, changes: Sequence[PublicationChange]) -> None:

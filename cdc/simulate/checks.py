@@ -137,7 +137,7 @@ class Checks:
         last = max((one.end_lsn for one in self._around.server.wal if one.is_sent), default=0)
         g = house.collector.tracker.g.lsn
         publisher: Any = house.session.publisher  # the one that stands in
-        if publisher.has_news or publisher.baseline != publication(self._around.server):
+        if not publisher.alterations.is_settled or publisher.baseline != publication(self._around.server):
             return "somebody altered the publication, and nobody has looked"
         if app.nursery.orders:
             return f"births: {[(str(order.definition), order.status) for order in app.nursery.orders]}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from cdc.simulate.server import Server
 from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.tables import Relation
+from cdc.source.alterations import Alterations
 from cdc.source.errors import CannotPublish
 from cdc.source.publication import Member, PublicationChange, PublicationState, changes_between
 from cdc.source.publisher import Published
@@ -29,24 +30,17 @@ class Publisher:
         self.baseline: PublicationState | None = None
         self._around = around
         self._settled: set[int] = set()
-        self._found: list[PublicationChange] = []
-        self._found_count = 0
-
-    @property
-    def has_news(self) -> bool:
-        """Whether something was found that nobody was told."""
-        return bool(self._found)
+        self.alterations = Alterations()
 
     def connected(self) -> None:
         """A connection begins; what was altered before is in its verdict."""
         self._look()
-        self._found.clear()
+        self.alterations.connected()
 
     def changes(self) -> tuple[PublicationChange, ...]:
-        """What somebody else has altered since this was last told."""
+        """What somebody else has altered, taken."""
         self._look()
-        found, self._found = tuple(self._found), []
-        return found
+        return self.alterations.take()
 
     async def publish(self, connection: object, names: Sequence[str]) -> Published:  # noqa: ARG002 - as the real one
         """Add tables; wait for those that wrote to them before."""
@@ -55,7 +49,7 @@ class Publisher:
         if len(found) < len(names):
             raise CannotPublish(f"no such table: {names}")
         count = -1
-        while count != self._found_count:
+        while count != self.alterations.count:
             await self._around.pause(0.01)
             self._look()
             for relation in found:
@@ -63,12 +57,11 @@ class Publisher:
                 if relation.published_since is None:
                     server.publish(relation, is_published=True)
                     relation.has_holes = False
-            self.baseline, count = publication(server), self._found_count
+            self.baseline, count = publication(server), self.alterations.count
             await self._wait_for_writers({one.oid for one in found} - self._settled)
         self._settled.update(one.oid for one in found)
         assert self.baseline is not None, "looked at above"
-        found_by_now, self._found = tuple(self._found), []
-        return Published(self.baseline, {}, {}, found_by_now)
+        return Published(self.baseline, {}, {}, self.alterations.found)
 
     async def _make_identity(self, relation: Relation) -> None:
         """Let rows be known as they were, as in the beginning; somebody may have altered that."""
@@ -98,6 +91,5 @@ class Publisher:
         now = publication(self._around.server)
         if self.baseline is not None and (altered := changes_between(self.baseline, now)):
             self._settled.clear()
-            self._found += altered
-            self._found_count += len(altered)
+            self.alterations.find(altered)
         self.baseline = now

@@ -276,6 +276,7 @@ class Server:
             self.relations[oid] = relation
             relation.rows.clear()
             relation.version = version
+            relation.locked_by, relation.owners = None, {}  # of those that dropped it, and did not come over
         for transaction in kept:
             for _, made in transaction.replaced:
                 made.rows.clear()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import psycopg
 import tenacity
 
+from cdc.source.alterations import Alterations
 from cdc.source.catalog import find_tables, read_leaves, read_publication, read_tables
 from cdc.source.connections import Connection, translate
 from cdc.source.errors import CannotPublish, NotPublished, TableBusy
@@ -57,7 +58,7 @@ class Published:
     tables: Mapping[str, TableState]
     leaves: Mapping[int, tuple[TableState, ...]]
     changes: tuple[PublicationChange, ...]
-    """What somebody else had altered before."""
+    """What somebody else had altered before, and nobody has taken: see `alterations`."""
 
 
 class Publisher:
@@ -78,8 +79,7 @@ class Publisher:
         self._lock_seconds_max = lock_seconds_max
         self._settled: set[int] = set()
         self._unused_since: dict[int, float] = {}
-        self._found: list[PublicationChange] = []
-        self._found_count = 0
+        self.alterations = Alterations()
         self._publishing = asyncio.Lock()
         # A look between our statement and the new baseline would take it for somebody else's. Held for one statement
         # only: whoever looks once a minute does not wait until a busy table can be had.
@@ -89,7 +89,7 @@ class Publisher:
         """The publication as a connection finds it; what was altered before is not told: it is in the verdict."""
         async with self._turn:
             state = await self._look(connection)
-            self._found.clear()
+            self.alterations.connected()
             return state
 
     async def publish(self, connection: Connection, names: Iterable[str], *, full: bool = True) -> Published:
@@ -98,7 +98,7 @@ class Publisher:
         leaves = {table.oid: await read_leaves(connection, table.oid) for table in tables.values()}
         parts = {part.oid for table in tables.values() for part in (table, *leaves[table.oid])}
         found_count: int | None = None
-        while found_count != self._found_count:  # else somebody altered it while writers were waited for
+        while found_count != self.alterations.count:  # else somebody altered it while writers were waited for
             async with self._publishing:
                 for oid in parts:
                     self._unused_since.pop(oid, None)
@@ -108,17 +108,17 @@ class Publisher:
                 self._refuse_what_cannot_be(todo)
                 for step in todo.steps:
                     await self._run(connection, step)
-            found_count = self._found_count
+            found_count = self.alterations.count
             await self.wait_for_writers(connection, parts - self._settled)
         self._settled |= parts
         assert self.baseline is not None, "looked at above"
-        return Published(self.baseline, tables, leaves, self._told())
+        return Published(self.baseline, tables, leaves, self.alterations.found)
 
     async def changes(self, connection: Connection) -> tuple[PublicationChange, ...]:
-        """What somebody else altered since this was last told."""
+        """What somebody else altered, taken."""
         async with self._turn:
             await self._look(connection)
-            return self._told()
+            return self.alterations.take()
 
     async def release(self, connection: Connection, oids: Iterable[int], now: float) -> tuple[int, ...]:
         """All tables that nobody follows by now: those that were so for the grace time leave the publication.
@@ -174,14 +174,9 @@ class Publisher:
             if found:
                 # A table that was away for a moment has writers again that it may send by halves.
                 self._settled.clear()
-                self._found += found
-                self._found_count += len(found)
+                self.alterations.find(found)
         self.baseline = now
         return now
-
-    def _told(self) -> tuple[PublicationChange, ...]:
-        found, self._found = self._found, []
-        return tuple(found)
 
     def _refuse_what_cannot_be(self, todo: Plan) -> None:
         if todo.faults:

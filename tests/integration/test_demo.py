@@ -142,7 +142,13 @@ def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
 
 
 def server_of(demo: "subprocess.Popen[str]") -> int:
-    [server] = [pid for pid in family(demo.pid) if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    def is_server(pid: int) -> bool:
+        try:
+            return b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return False  # it ended while we looked
+
+    [server] = filter(is_server, family(demo.pid))
     return server
 
 
