@@ -123,7 +123,7 @@ class Session:
         """As a real one does once a minute."""
         altered = self.publisher.changes()
         if altered:
-            self._ready.append(PublicationAltered(attempt.number, altered, publication(self._around.server)))
+            self._ready.append(PublicationAltered(attempt.number, altered))
 
     async def _connect(self) -> None:
         around = self._around

@@ -32,7 +32,7 @@ from cdc.source.limits import (
 )
 from cdc.source.lsn import Lsn
 from cdc.source.pgoutput import Decoder
-from cdc.source.publication import PublicationChange, PublicationState
+from cdc.source.publication import PublicationChange
 from cdc.source.publisher import Publisher
 from cdc.source.relations import Relations
 from cdc.source.replies import Replies
@@ -83,8 +83,7 @@ class PublicationAltered:
 
     attempt: int
     changes: tuple[PublicationChange, ...]
-    publication: PublicationState
-    """As it is now: to be kept, or the next connection tells of the same changes."""
+    """Taken: whoever gets them says when they are handled."""
 
 
 Delivery = Connected | Arrived | Stopping | PublicationAltered
@@ -242,9 +241,7 @@ class Attempt:
         """Notice what somebody else altered."""
         mark = await read_mark(self.opened.control, self._publisher.name)  # first: what comes behind it is seen again
         if changes := await self._publisher.changes(self.opened.control):
-            now = self._publisher.baseline
-            assert now is not None, "it was just looked at"
-            self._notice(PublicationAltered(self.number, changes, now))
+            self._notice(PublicationAltered(self.number, changes))
         self._publication_mark = mark
         self._publication_due = time.monotonic() + PUBLICATION_CHECK_SECONDS
 
