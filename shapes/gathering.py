@@ -1,17 +1,19 @@
 """What the stream delivers, of a backlog several fragments at a time: the shell around `joined_fragments`.
 
-Only where it pays: a fragment that touches hundreds of shapes costs more for each of them than for its rows, and one of
-several tables has few rows for what is done once for each. Then the batches that were read while the one before was
-dealt with are taken together.
+Only where it pays: a fragment that touches hundreds of shapes costs more for each of them than for its rows, and what
+is done once for each table of a fragment costs as much as some hundred rows of it. Then the batches that were read
+while the one before was dealt with are taken together.
 
 Invariants:
     deliveries come in the order of the session; only fragments are joined, and only neighbours
-    with a fragment in hand nothing is waited for longer than GATHER_SECONDS for each shape, or GATHER_SECONDS_MIN
+    with a fragment in hand nothing is waited for longer than GATHER_SECONDS for each shape, or GATHER_GAP_SECONDS
+    and all of it waits no longer than that, or GATHER_SECONDS_MAX, for as long as something comes
     an error of the session comes behind the fragments before it; a cancelled `next` loses nothing
     the session is asked only while somebody waits in `next`: it never connects anew behind the collector's back
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from cdc.source.attempt import Arrived, Delivery
@@ -19,8 +21,9 @@ from cdc.source.fragments import Fragment
 from shapes.joined_fragments import can_follow, joined
 from shapes.limits import (
     GATHER_CHANGES_MIN,
+    GATHER_GAP_SECONDS,
     GATHER_SECONDS,
-    GATHER_SECONDS_MIN,
+    GATHER_SECONDS_MAX,
     GATHER_SHAPES_MIN,
     GATHERED_CHANGES_MAX,
 )
@@ -45,20 +48,23 @@ class Gathering:
             delivery = await self._take()
             if not (_pays(delivery, touched_count) and self._joins(delivery)):
                 return delivery
-        try:
-            async with asyncio.timeout(max(GATHER_SECONDS * touched_count, GATHER_SECONDS_MIN)):
-                await self._gather()
-        except TimeoutError:
-            pass
+        gap_seconds = max(GATHER_SECONDS * touched_count, GATHER_GAP_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(gap_seconds, GATHER_SECONDS_MAX)):
+                await self._gather(gap_seconds)
         arrived = Arrived(self._attempt, joined(self._found))
         self._found, self._changes_count = [], 0
         return arrived
 
-    async def _gather(self) -> None:
+    async def _gather(self, gap_seconds: float) -> None:
+        """Take what comes, until nothing has come for so long."""
         while self._behind is None and self._changes_count < GATHERED_CHANGES_MAX:
             try:
-                delivery = await self._source()
+                async with asyncio.timeout(gap_seconds) as gap:
+                    delivery = await self._source()
             except Exception as error:  # noqa: BLE001 - whatever it is, it is raised when its turn comes
+                if isinstance(error, TimeoutError) and gap.expired():
+                    return
                 self._behind = error
             else:
                 if not self._joins(delivery):
@@ -89,4 +95,4 @@ def _pays(delivery: Delivery, touched_count: int) -> bool:
         return True
     event = delivery.event if isinstance(delivery, Arrived) else None
     # So many changes at once are a backlog: a live transaction of few rows never waits for another.
-    return isinstance(event, Fragment) and len(event.changes) > 1 and event.changes_count >= GATHER_CHANGES_MIN
+    return isinstance(event, Fragment) and event.changes_count >= GATHER_CHANGES_MIN

@@ -23,12 +23,17 @@ ACKNOWLEDGE_LOOK_SECONDS: Final = 1.0
 GATHER_SHAPES_MIN: Final = 250
 """A fragment that touches so many shapes costs more for them than for its rows; the next ones are taken together."""
 
-GATHER_CHANGES_MIN: Final = 1_000
-"""The same of a fragment of several tables that has so many changes: what is done once for each table of it costs as
-much as some hundred rows do. Fewer changes are no backlog, and nobody waits for more of them."""
+GATHER_CHANGES_MIN: Final = 500
+"""The same of a fragment that has so many changes: what is done once for each table of it costs as much as some hundred
+rows do. Fewer changes are no backlog, and nobody waits for more of them: they come within 50 ms at 10,000 a second."""
 
-GATHER_SECONDS_MIN: Final = 0.01
-"""What the first fragment of a backlog waits for the others, however few shapes there are: time to decode some."""
+GATHER_GAP_SECONDS: Final = 0.01
+"""What a fragment of a backlog waits for the next one: a walsender that has more to send needs some thousandths of a
+second for a batch. A transaction of a thousand rows that is followed by none comes so much later."""
+
+GATHER_SECONDS_MAX: Final = 0.05
+"""What the first of them waits for the last as long as they come: some 15,000 changes at a walsender's pace, for which
+the fixed costs are a tenth of the whole."""
 
 GATHERED_CHANGES_MAX: Final = 32_768
 """Changes that are taken at once: 10,000 shapes then get three each, and the loop stands still for no longer than with

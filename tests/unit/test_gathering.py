@@ -1,6 +1,7 @@
 """What is gathered of a backlog: in order, nothing lost, nothing waited for without need."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,6 +79,12 @@ def counts(delivery: Delivery) -> Any:
     return delivery.event.transactions.changes.tolist()
 
 
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may stop us for longer than a backlog pauses."""
+    monkeypatch.setattr("shapes.gathering.GATHER_GAP_SECONDS", 10.0)
+    monkeypatch.setattr("shapes.gathering.GATHER_SECONDS_MAX", 10.0)
+
+
 async def test_a_backlog_is_taken_together() -> None:
     sizes = [2, 3, 1500]
     gathering = Gathering(Stream([*backlog(sizes), IDLE]).next)
@@ -87,23 +94,50 @@ async def test_a_backlog_is_taken_together() -> None:
 
 async def test_a_backlog_of_several_tables_is_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever follows them: each table costs for each fragment, whatever rows of it are in there."""
-    monkeypatch.setattr("shapes.gathering.GATHER_SECONDS_MIN", 10.0)  # a busy machine may stop us for 10 ms
+    patient(monkeypatch)
     sizes = [GATHER_CHANGES_MIN, 20]
     gathering = Gathering(Stream([*of_two_tables(sizes), IDLE]).next)
     assert counts(await gathering.next(2)) == sizes
     assert await gathering.next(2) is IDLE
 
 
+async def test_a_backlog_of_one_table_is_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+    sizes = [GATHER_CHANGES_MIN, 20, 1]
+    gathering = Gathering(Stream([*backlog(sizes), IDLE]).next)
+    assert counts(await gathering.next(1)) == sizes
+
+
+async def test_a_stream_that_never_pauses_is_not_gathered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fragment comes before the gap is over; the first of them still waits for no longer than its limit."""
+    patient(monkeypatch)
+    monkeypatch.setattr("shapes.gathering.GATHER_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("shapes.gathering.GATHER_GAP_SECONDS", 0.02)
+    sizes = [GATHER_CHANGES_MIN] + [1] * 50
+    stream = Stream(backlog(sizes))
+
+    async def slowly() -> Delivery:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.002):
+                await asyncio.Event().wait()
+        return await stream.next()
+
+    found = counts(await Gathering(slowly).next(1))
+    assert 1 <= len(found) < len(sizes)
+
+
+async def test_an_error_that_looks_like_a_timeout_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+    gathering = Gathering(Stream([*backlog([2000]), TimeoutError("of the connection")]).next)
+    assert counts(await gathering.next(1)) == [2000]
+    with pytest.raises(TimeoutError, match="of the connection"):
+        await gathering.next(1)
+
+
 async def test_a_few_changes_of_several_tables_wait_for_nothing() -> None:
     deliveries = of_two_tables([GATHER_CHANGES_MIN - 1, 20])
     gathering = Gathering(Stream(deliveries).next)
     assert await gathering.next(2) is deliveries[0]
-
-
-async def test_one_table_waits_for_nothing() -> None:
-    deliveries = backlog([GATHER_CHANGES_MIN, 20])
-    gathering = Gathering(Stream(deliveries).next)
-    assert await gathering.next(1) is deliveries[0]
 
 
 async def test_few_shapes_wait_for_nothing() -> None:
