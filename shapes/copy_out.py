@@ -11,6 +11,7 @@ Invariants:
 import asyncio
 import os
 import socket
+import threading
 from types import TracebackType
 from typing import Final, Self
 
@@ -21,7 +22,8 @@ from cdc.source.connections import Connection
 from cdc.source.copy_both import Framing, is_encrypted
 from cdc.source.errors import ProtocolError, StreamEnded
 from cdc.source.framing import HEAD_BYTES, Message
-from cdc.source.limits import BATCH_BYTES, LIBPQ_PIECE_BYTES, MESSAGE_BYTES_MAX
+from cdc.source.libpq_source import LibpqSource, reason_of
+from cdc.source.limits import MESSAGE_BYTES_MAX
 from cdc.source.plain_source import PlainSource, read_error
 from cdc.source.stream_reader import Source, StreamReader
 from cdc.source.walsender import CopyBatch
@@ -57,7 +59,7 @@ class CopyOut:
                 return await cls._start_plain(connected, statement)
             pgconn.nonblocking = 0  # to send: a statement is far less than the buffer of an idle socket
             pgconn.send_query(statement.encode())
-            return cls(_LibpqCopy(pgconn), 0, connected)
+            return cls(LibpqSource(pgconn, threading.Lock(), _outcome, pq.ExecStatus.COPY_OUT), 0, connected)
         except (OSError, psycopg.Error) as error:
             connected.close()
             raise StreamEnded(f"the connection broke: {error}", sqlstate=None) from None
@@ -106,82 +108,11 @@ class _PlainCopy(PlainSource):
         return batch
 
 
-class _LibpqCopy:
-    """Rows that libpq hands out one by one: each is an object, which is what encryption costs here."""
-
-    def __init__(self, pgconn: pq.abc.PGconn) -> None:
-        self._pgconn = pgconn
-        self._descriptor = pgconn.socket  # libpq forgets it when the connection breaks
-        self._rows: list[bytes | memoryview] = []
-        self._size = 0
-        self._has_started = False
-        self._ended: StreamEnded | None = None
-
-    @property
-    def descriptor(self) -> int:
-        """The socket, to wait for."""
-        return self._descriptor
-
-    @property
-    def piece(self) -> int:
-        """A read of so many bytes may have left some in the socket."""
-        return LIBPQ_PIECE_BYTES
-
-    @property
-    def size(self) -> int:
-        """Bytes received and not taken yet."""
-        return self._size
-
-    @property
-    def ended(self) -> StreamEnded | None:
-        """Why there will be no more, once all rows are taken."""
-        return self._ended
-
-    def receive(self) -> int:
-        """Let libpq read without waiting, and get the rows that it has whole."""
-        before = self._size
-        try:
-            self._pgconn.consume_input()
-            if self._has_started or not self._pgconn.is_busy():
-                self._get_rows()
-        except psycopg.Error as error:
-            self._ended = self._ended or StreamEnded(f"the connection broke: {error}", sqlstate=None)
-        return self._size - before
-
-    def take(self) -> CopyBatch:
-        """The whole rows, if any."""
-        rows, self._rows, self._size = self._rows, [], 0
-        return CopyBatch.join(rows)
-
-    def give_back(self, batch: CopyBatch) -> None:
-        """Each batch has memory of its own."""
-
-    def _get_rows(self) -> None:
-        if not self._has_started:
-            self._has_started = True
-            result = self._pgconn.get_result()
-            if result is None or result.status != pq.ExecStatus.COPY_OUT:
-                self._ended = _outcome(result)
-        get, add = self._pgconn.get_copy_data, self._rows.append  # the one loop over each row
-        while self._size < BATCH_BYTES and self._ended is None:
-            size, row = get(1)
-            if size > 0:
-                add(row)
-                self._size += size
-            elif size == 0:
-                break
-            else:
-                self._ended = _outcome(self._pgconn.get_result())
-
-
 def _outcome(result: pq.abc.PGresult | None) -> StreamEnded:
-    if result is None:
-        return StreamEnded("the server ended the copy", sqlstate=None)
-    if result.status == pq.ExecStatus.COMMAND_OK:
+    if result is not None and result.status == pq.ExecStatus.COMMAND_OK:
         return StreamEnded("the copy is complete", sqlstate=DONE)
-    sentence = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"the server ended the copy"
-    sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
-    return StreamEnded(sentence.decode(errors="replace"), sqlstate=sqlstate.decode() if sqlstate else None)
+    sentence, sqlstate = reason_of(result)
+    return StreamEnded(sentence or "the server ended the copy", sqlstate=sqlstate)
 
 
 def _last_word(message: Message) -> StreamEnded | None:

@@ -29,11 +29,11 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from cdc.testing.databases import docker_answers
 from tests.proxy import Proxy
 from tests.waiting import until
 
 WANTED = ("15", "16", "18")
-DOCKER_SOCKETS = ("/var/run/docker.sock", "~/.docker/run/docker.sock")
 STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 # Without fsync: a server that is killed loses nothing that it wrote, only a machine without power would.
@@ -63,15 +63,6 @@ def binaries() -> dict[str, Path]:
             text = subprocess.run([folder / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
             found[text.split()[2].split(".")[0]] = folder
     return found
-
-
-@cache
-def docker_answers() -> bool:
-    for path in DOCKER_SOCKETS:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-            probe.connect(str(Path(path).expanduser()))
-            return True
-    return False
 
 
 def server_user() -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from cdc.app import App
+from cdc.beside import beside
 from cdc.insurance.ladder import Ladder, Rung, Terms, Verdict, View
 from cdc.limits import SLOT_LOOK_SECONDS
 from cdc.status.custody import custody_of
@@ -50,12 +51,8 @@ class Insurer:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Watch while the context lasts."""
-        task = asyncio.create_task(self._run(), name="slot insurance")
-        try:
+        async with beside(self._run(), "slot insurance"):
             yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
 
     async def _run(self) -> None:
         while True:
@@ -67,6 +64,7 @@ class Insurer:
 
     async def go_round(self) -> None:
         """Once."""
+        self.ladder.seen(self._app.house.clocks.monotonic())
         view = self._view()
         if view is None:
             return

@@ -2,7 +2,7 @@
 
 Invariants:
     psycopg's own waits are never used: they cancel the server's query when their task is cancelled
-    libpq's connection is used by one thread at a time: the reader's to receive, the loop's to send, under one lock
+    the reader's thread receives, the loop's sends, under one lock
 """
 
 import asyncio
@@ -13,83 +13,10 @@ import psycopg
 from psycopg import pq
 
 from cdc.source.errors import StreamEnded, StreamRefused
-from cdc.source.limits import BATCH_BYTES, LIBPQ_PIECE_BYTES
+from cdc.source.libpq_source import LibpqSource, reason_of
 from cdc.source.readiness import until_readable
 from cdc.source.stream_reader import StreamReader
 from cdc.source.walsender import CopyBatch
-
-
-class LibpqSource:
-    """`stream_reader.Source` over libpq."""
-
-    def __init__(self, pgconn: pq.abc.PGconn, lock: threading.Lock) -> None:
-        self._pgconn = pgconn
-        self._lock = lock
-        self._frames: list[bytes | memoryview] = []
-        self._size = 0
-        self._ended: StreamEnded | None = None
-        self._descriptor = pgconn.socket  # libpq forgets it when the connection breaks
-
-    @property
-    def descriptor(self) -> int:
-        """The socket, to wait for."""
-        return self._descriptor
-
-    @property
-    def piece(self) -> int:
-        """A read of so many bytes may have left some in the socket."""
-        return LIBPQ_PIECE_BYTES
-
-    @property
-    def size(self) -> int:
-        """Bytes received and not taken yet."""
-        return self._size
-
-    @property
-    def ended(self) -> StreamEnded | None:
-        """Why there will be no more, once all whole frames are taken."""
-        return self._ended
-
-    def receive(self) -> int:
-        """Let libpq read without waiting, and get the frames that it has whole."""
-        before = self._size
-        with self._lock:
-            lost = None
-            try:
-                self._pgconn.consume_input()
-            except psycopg.Error as error:
-                lost = f"the connection broke: {error}"
-            self._get_frames()  # what libpq had read before may end with the server's reason
-            if lost is not None:
-                self._end(lost)
-        return self._size - before
-
-    def take(self) -> CopyBatch:
-        """The whole frames, if any."""
-        frames, self._frames, self._size = self._frames, [], 0
-        return CopyBatch.join(frames)
-
-    def give_back(self, batch: CopyBatch) -> None:
-        """Each batch has memory of its own."""
-
-    def _get_frames(self) -> None:
-        get, add, size = self._pgconn.get_copy_data, self._frames.append, self._size  # the one loop over each message
-        try:
-            while size < BATCH_BYTES and self._ended is None:
-                frame_size, frame = get(1)
-                if frame_size > 0:
-                    add(frame)
-                    size += frame_size
-                elif frame_size == 0:
-                    break
-                else:
-                    self._end(*_reason(self._pgconn.get_result()))
-        except psycopg.Error as error:
-            self._end(*_reason(self._pgconn.get_result(), str(error)))
-        self._size = size
-
-    def _end(self, message: str, sqlstate: str | None = None) -> None:
-        self._ended = self._ended or StreamEnded(message, sqlstate=sqlstate)
 
 
 class LibpqStream:
@@ -100,7 +27,7 @@ class LibpqStream:
         self._pgconn = pgconn
         self._descriptor = pgconn.socket
         self._lock = threading.Lock()
-        self._reader = StreamReader(LibpqSource(pgconn, self._lock))
+        self._reader = StreamReader(LibpqSource(pgconn, self._lock, _ended))
 
     @classmethod
     async def start(cls, pgconn: pq.abc.PGconn, command: str) -> Self:
@@ -114,8 +41,8 @@ class LibpqStream:
             raise StreamEnded(f"the connection broke: {error}", sqlstate=None) from None
         result = pgconn.get_result()
         if result is None or result.status != pq.ExecStatus.COPY_BOTH:
-            message, sqlstate = _reason(result)
-            raise StreamRefused(message, sqlstate=sqlstate)
+            reason = _ended(result)
+            raise StreamRefused(reason.message, sqlstate=reason.sqlstate)
         return cls(pgconn)
 
     async def batch(self) -> CopyBatch:
@@ -149,10 +76,7 @@ class LibpqStream:
             asyncio.get_running_loop().remove_writer(self._descriptor)
 
 
-def _reason(result: pq.abc.PGresult | None, message: str = "the server ended the stream") -> tuple[str, str | None]:
-    """What the server said when it ended or refused the stream, and its SQLSTATE."""
-    if result is None:
-        return message, None
-    primary = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)
-    sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
-    return primary.decode(errors="replace") if primary else message, sqlstate.decode() if sqlstate else None
+def _ended(result: pq.abc.PGresult | None) -> StreamEnded:
+    """What the server said when it ended or refused the stream."""
+    message, sqlstate = reason_of(result)
+    return StreamEnded(message or "the server ended the stream", sqlstate=sqlstate)

@@ -10,16 +10,26 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Final, LiteralString
 
+from cdc.beside import beside
 from cdc.limits import SLOT_ASK_SECONDS_MAX, SLOT_CALM_BYTES, SLOT_LOOK_SECONDS
 from cdc.source.connections import Connection, connect_sql, fetch
 from cdc.source.errors import SourceError
 from cdc.source.holder_queries import open_transactions, prepared_transactions
 from cdc.source.lsn import parse_lsn
 from cdc.source.slot_commands import read_slot
-from cdc.status.slot_cost import SlotLook, WalRate
+from cdc.status.slot_cost import Decoding, SlotLook, WalRate
 
 _WAL_END: Final[LiteralString] = """
     SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END AS lsn
+"""
+
+_DECODING: Final[LiteralString] = """
+    SELECT r.state AS walsender_state, s.spill_bytes AS spilled_bytes, s.total_bytes AS decoded_bytes,
+        age(l.catalog_xmin) AS catalog_xmin_age
+    FROM pg_replication_slots l
+    LEFT JOIN pg_stat_replication r ON r.pid = l.active_pid
+    LEFT JOIN pg_stat_replication_slots s ON s.slot_name = l.slot_name
+    WHERE l.slot_name = %s
 """
 
 
@@ -59,12 +69,10 @@ class SlotWatch:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Look while the context lasts."""
-        task = asyncio.create_task(self.run(), name="slot watch")
         try:
-            yield
+            async with beside(self.run(), "slot watch"):
+                yield
         finally:
-            task.cancel()
-            await asyncio.wait([task])
             await self._hang_up()
 
     async def _ask(self) -> SlotLook:
@@ -82,7 +90,8 @@ class SlotWatch:
 async def look_at_slot(connection: Connection, slot: str, now: float) -> SlotLook:
     """One look."""
     wal_end = (await fetch(connection, _WAL_END))[0]["lsn"]
-    look = SlotLook(now, parse_lsn(wal_end or "0/0"), await read_slot(connection, slot))
+    found, rows = await read_slot(connection, slot), await fetch(connection, _DECODING, slot)
+    look = SlotLook(now, parse_lsn(wal_end or "0/0"), found, decoding=Decoding(**rows[0]) if rows else None)
     if (look.retained_bytes or 0) - (look.unconfirmed_bytes or 0) < SLOT_CALM_BYTES:
         return look
     open_ones = [*await open_transactions(connection), *await prepared_transactions(connection)]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from cdc.app import App
+from cdc.beside import beside
 from cdc.http.console.samples import Reading, Samples
 from cdc.limits import SAMPLE_SECONDS
 from cdc.status.change_rates import ChangeRates
@@ -27,12 +28,8 @@ class Sampler:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Take readings while the context lasts."""
-        task = asyncio.create_task(self._run(), name="sampler")
-        try:
+        async with beside(self._run(), "sampler"):
             yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
 
     async def _run(self) -> None:
         while True:
