@@ -3,20 +3,14 @@
 import contextlib
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
 import orjson
 
 from cdc.errors import AnswerRefused, SecretRefused, ServerSilent
-from cdc.limits import ADMIN_CLIENT_SECONDS_MAX, TAIL_WAIT_SECONDS_MAX
-
-OVER: Final = 410
-"""What was asked for goes on no more: the answer names the handle to begin anew with."""
-
-COMING: Final = 204
-"""The shape ended, and its successor is not there yet."""
+from cdc.limits import ADMIN_CLIENT_SECONDS_MAX
 
 
 class AdminClient:
@@ -71,14 +65,15 @@ class AdminClient:
                         raise refused(told["error"])
                     yield told
 
-    def rows(self, shape: str, after: str, handle: str | None) -> httpx.Response:
-        """Rows above a position, waited for; status `OVER` if all begins anew, under another handle or base."""
-        asked = {"after": after, "wait": f"{TAIL_WAIT_SECONDS_MAX:g}"} | ({} if handle is None else {"handle": handle})
+    def request(self, shape: str) -> dict[str, Any] | None:
+        """What the shape protocol is asked for a shape with: `handle`, `parameters`, and the `floor` of its base.
+
+        None: its successor is on its way.
+        """
         with self._named_faults():
-            answer = self._client.get(f"{_path(shape)}/rows", params=asked)
-            if answer.status_code != OVER:
-                self._check(answer)
-            return answer
+            answer = self._client.get(f"{_path(shape)}/request")
+            self._check(answer)
+            return None if answer.status_code == httpx.codes.NO_CONTENT else orjson.loads(answer.content)
 
     def _ask(self, method: str, path: str) -> dict[str, Any]:
         with self._named_faults():

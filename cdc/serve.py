@@ -106,7 +106,8 @@ async def _serve(settings: ServeSettings) -> None:
             console = ConsoleApi(settings.app, recorder, sampler, settings.lake)
             names = allowed_names(settings.host, settings.allowed_hosts, settings.secret)
             answering = application(app, watch, settings.secret, console, shapes, insurer, names)
-            async with watch.running(), insurer.running(), sampler.running(), serving(answering, listener):
+            serves = serving(answering, listener, shapes.connections)
+            async with watch.running(), insurer.running(), sampler.running(), serves:
                 logger.info("listening at %s", url_of(listener))
                 logger.info("the console is at %s%s", url_of(listener), CONSOLE_PATH)
                 try:

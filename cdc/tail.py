@@ -1,8 +1,8 @@
 """Following a shape: its rows as they become visible, over the shape's changes of handle.
 
-Two sources, one walk: a running server, or the files of a folder. A source gives steps; a step is rows, or the news
-that all begins anew, with a base that is read from its start: the shape has a successor, its table was truncated, or
-what follows the position was folded into a newer base.
+Two sources, one walk: a running server (`cdc.tail_server`), or the files of a folder, which are here. A source gives
+steps; a step is rows, or the news that all begins anew, with a base that is read from its start: the shape has a
+successor, its table was truncated, or what follows the position was folded into a newer base.
 
 Invariant: what a step gives out is never given out again, unless a step has said that all begins anew.
 """
@@ -14,8 +14,6 @@ from typing import Any, Final, TextIO
 
 import orjson
 
-from cdc.admin_client import COMING, OVER, AdminClient
-from cdc.errors import AnswerRefused
 from cdc.inspect.walk import LogRows, rows_as_json, shown
 from cdc.limits import TAIL_LOOK_SECONDS
 from cdc.mistake import Mistake
@@ -28,16 +26,10 @@ from storage.offset import BEFORE_ALL, LogOffset
 
 NOW: Final = "now"
 
-_PASSING: Final = frozenset({"unknown_log", "above_upper"})
-"""Answers of a moment: the shape has just ended, or the stream has not caught up after a restart."""
-
-_NEXT: Final = "shapelog-next"
-_HANDLE: Final = "shapelog-handle"
-
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows, each as the JSON that `shapelog read` prints."""
+    """Rows, each as JSON as `shapelog read` prints it."""
 
     lines: list[str]
 
@@ -50,27 +42,6 @@ class Moved:
 
 
 Step = Rows | Moved
-
-
-def server_steps(client: AdminClient, shape: str, after: str) -> Iterator[Step]:
-    """From a running server; each request is held until there is something."""
-    handle: str | None = None
-    while True:
-        try:
-            answer = client.rows(shape, after, handle)
-        except AnswerRefused as refused:
-            if refused.reason not in _PASSING:
-                raise
-            time.sleep(TAIL_LOOK_SECONDS)
-            continue
-        if answer.status_code == COMING:
-            continue
-        if answer.status_code == OVER:
-            handle, after = answer.headers[_HANDLE], str(BEFORE_ALL)
-            yield Moved(handle)
-            continue
-        handle, after = answer.headers[_HANDLE], answer.headers[_NEXT]
-        yield Rows(answer.text.splitlines())
 
 
 def folder_steps(disk: LocalDisk, shape: str, after: str) -> Iterator[Step]:

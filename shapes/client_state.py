@@ -26,9 +26,11 @@ from shapes.limits import (
 )
 
 FIRST: Final = "-1"
-RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses that pass by themselves."""
+RETRIED: Final = frozenset({408, 425, 429})
+"""Statuses that pass by themselves, beside all of 500 and above: proxies have some of their own."""
 
+_FAULTS: Final = 500
+_NO_MESSAGES: Final = "what came are no messages of a shape: it is not from a shape server, or a proxy altered it"
 _NEEDED: Final = ("electric-handle", "electric-offset")
 
 
@@ -80,7 +82,8 @@ class Follower:
 
     params: Mapping[str, str]
     position: Position = Position()
-    parsers: Mapping[str, Parser] = field(default_factory=lambda: PARSERS)
+    parsers: Mapping[str, Parser] | None = field(default_factory=lambda: PARSERS)
+    """None: values stay the texts that come."""
     wants_events: bool = False
     """Live changes are asked for as a stream of events. It ends by itself where streams do not get through."""
     is_up_to_date: bool = False
@@ -98,8 +101,10 @@ class Follower:
     _pending: list[Change] = field(default_factory=list)
     """Of a stream of events; not handed on yet."""
     _pending_bytes: int = 0
+    _began_at: Position = Position()
+    """The present stream of events."""
     _short_streams: int = 0
-    """In a row, without a batch."""
+    """In a row, that led nowhere."""
 
     @property
     def is_live(self) -> bool:
@@ -142,7 +147,7 @@ class Follower:
         self._retry_after = 0.0
         if status == 409:
             return self._begin_anew(headers.get("electric-handle"))
-        if status in RETRIED:
+        if status in RETRIED or status >= _FAULTS:
             told = headers.get("retry-after", "")
             self._retry_after = min(float(told), CLIENT_RETRY_AFTER_SECONDS_MAX) if told.isdecimal() else 0.0
             self.failures += 1
@@ -158,8 +163,10 @@ class Follower:
         except orjson.JSONDecodeError:  # cut off on its way
             self.lost()
             return None
-        self.schema = schema or self.schema
-        changes = [self._change(message) for message in messages if "operation" in message["headers"]]
+        self.schema = _checked_schema(schema) or self.schema
+        if not isinstance(messages, list):
+            raise RequestRefused(_NO_MESSAGES, status=status)
+        changes = [self._change(message) for message in messages if "operation" in _headers_of(message)]
         self._cursor = headers.get("electric-cursor", self._cursor)
         position = Position(headers["electric-offset"], headers["electric-handle"])
         return self._moved(position, changes, is_up_to_date="electric-up-to-date" in headers)
@@ -172,6 +179,7 @@ class Follower:
             return False
         self._forget_pending()
         self._retry_after = 0.0
+        self._began_at = self.position
         self._cursor = headers.get("electric-cursor", self._cursor)
         return True
 
@@ -179,13 +187,13 @@ class Follower:
         """What is whole now. Raises `orjson.JSONDecodeError` for what no server sends: then the stream is lost."""
         for event in self._events.feed(piece):
             message = orjson.loads(event)
-            headers = message["headers"]
+            headers = _headers_of(message)
             if "operation" in headers:
                 self._pending.append(self._change(message))
                 self._pending_bytes += len(event)
-                if self._pending_bytes >= CLIENT_EVENTS_BYTES:
+                if self._pending_bytes >= CLIENT_EVENTS_BYTES and "lsn" in headers:
                     yield self._handed_on(f"{headers['lsn']}_{headers['op_position']}", is_up_to_date=False)
-            elif headers.get("control") == "up-to-date":
+            elif headers.get("control") == "up-to-date" and "global_last_seen_lsn" in headers:
                 yield self._handed_on(f"{headers['global_last_seen_lsn']}_0", is_up_to_date=True)
             elif headers.get("control") == "must-refetch":
                 yield self._begin_anew(None)
@@ -194,7 +202,8 @@ class Follower:
         """The connection is over. Where streams never get through, answers are asked for instead of them."""
         self._forget_pending()
         is_silent = is_broken and not brought_anything  # a proxy keeps what it gets until the stream ends
-        is_short = lasted_seconds < CLIENT_SHORT_STREAM_SECONDS and not brought_anything
+        # A cache may have kept a stream that is over: it would come again at once, with nothing but comments.
+        is_short = lasted_seconds < CLIENT_SHORT_STREAM_SECONDS and self.position == self._began_at
         if is_silent or is_short:
             self._short_streams += 1
         else:
@@ -229,14 +238,29 @@ class Follower:
         return Batch(must_refetch=True)
 
     def _change(self, message: Mapping[str, Any]) -> Change:
-        headers, old = message["headers"], message.get("old_value")
-        return Change(
-            message["key"],
-            headers["operation"],
-            self._values(message.get("value") or {}),
-            None if old is None else self._values(old),
-            headers,
-        )
+        headers, key, old = message["headers"], message.get("key"), message.get("old_value")
+        new = message.get("value") or {}
+        if not (isinstance(key, str) and isinstance(new, dict) and isinstance(old, dict | None)):
+            raise RequestRefused(_NO_MESSAGES)
+        return Change(key, headers["operation"], self._values(new), None if old is None else self._values(old), headers)
 
     def _values(self, row: Mapping[str, str | None]) -> dict[str, Any]:
+        if self.parsers is None:
+            return dict(row)
         return {name: parse_value(text, self.schema.get(name, {}), self.parsers) for name, text in row.items()}
+
+
+def _headers_of(message: object) -> Mapping[str, Any]:
+    """A message's own; `RequestRefused` for what is none."""
+    headers = message.get("headers") if isinstance(message, dict) else None
+    if not isinstance(headers, dict):
+        raise RequestRefused(_NO_MESSAGES)
+    return headers
+
+
+def _checked_schema(schema: object) -> dict[str, dict[str, Any]]:
+    if schema is None:
+        return {}
+    if not (isinstance(schema, dict) and all(isinstance(column, dict) for column in schema.values())):
+        raise RequestRefused("the header electric-schema does not tell of columns: a proxy altered it, perhaps")
+    return schema

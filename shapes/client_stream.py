@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 _LOST: Final = (httpx.RequestError, orjson.JSONDecodeError)
 """Nothing came, or something that a network or a proxy has broken."""
 
+PORT_MAX: Final = 65_535
+"""Of TCP."""
+
 
 class ShapeStream:
     """Changes of a shape, for ever, over whatever breaks in between. To be iterated once, with or without `async`."""
@@ -43,23 +46,29 @@ class ShapeStream:
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
         parsers: Mapping[str, Parser] | None = None,
+        as_text: bool = False,
         **more: str,
     ) -> None:
         """`url` ends in `/v1/shape`; `more` are other parameters of the protocol, such as `replica` and `log`.
 
         `live_sse`: changes come as a stream of events, each as soon as it is there; without it, by requests that are
         held until there is news. `position`: that of an earlier stream, to go on from. `token`: a shape token, or the
-        server's secret. `parsers`: from text to values, by types' names, beside those that are there.
+        server's secret. `parsers`: from text to values, by types' names, beside those that are there. `as_text`: values
+        stay the texts that Postgres sent.
         """
-        if not url.startswith(("http://", "https://")):
-            raise RequestRefused(f"the address {url!r} begins with neither http:// nor https://")
+        address = _address(url)
         given = {"table": table, "where": where, "columns": columns, **more}
-        asked = {name: value for name, value in given.items() if value is not None}
+        asked = dict(address.params.items())  # a request's parameters would take the place of these
+        asked |= {name: value for name, value in given.items() if value is not None}
         asked |= {f"params[{number}]": value for number, value in (params or {}).items()}
-        self._follower = Follower(asked, position or Position(), {**PARSERS, **(parsers or {})}, live_sse)
-        self._url = url
+        known = None if as_text else {**PARSERS, **(parsers or {})}
+        self._follower = Follower(asked, position or Position(), known, live_sse)
+        self._url = address.copy_with(query=None, fragment=None)
+        self._name = self._url.copy_with(userinfo=b"")  # for logs, without what is secret
+        bearer = {"authorization": f"Bearer {token}"} if token else {}
         self._options: dict[str, Any] = {
-            "headers": {**(headers or {}), **({"authorization": f"Bearer {token}"} if token else {})},
+            # As bytes: a secret may have any letters.
+            "headers": {name.encode(): text.encode() for name, text in {**(headers or {}), **bearer}.items()},
             "timeout": CLIENT_SECONDS_MAX,
         }
 
@@ -139,7 +148,21 @@ class ShapeStream:
         else:
             stream.end(self._follower, is_broken=True)
         if self._follower.failures:
-            logger.warning("no answer from %s, asking again: %s", self._url, str(error) or type(error).__name__)
+            logger.warning("no answer from %s, asking again: %s", self._name, str(error) or type(error).__name__)
+
+
+def _address(url: str) -> httpx.URL:
+    """Where to ask; refuses what cannot be asked, ever."""
+    if not url.startswith(("http://", "https://")):
+        raise RequestRefused(f"the address {url!r} begins with neither http:// nor https://")
+    try:
+        address = httpx.URL(url)
+        has_host, port = bool(address.host), address.port
+    except (httpx.InvalidURL, ValueError) as error:  # the latter for names that are none in any language
+        raise RequestRefused(f"the address {url!r} is none: {error}") from None
+    if not has_host or (port is not None and not 0 < port <= PORT_MAX):
+        raise RequestRefused(f"the address {url!r} has no host, or a port that is none")
+    return address
 
 
 class _Stream:

@@ -78,6 +78,20 @@ def bundled(entry: Path, output: Path, *options: str) -> Path:
     return output
 
 
+def type_faults(*programs: Path) -> list[str]:
+    """What the compiler of TypeScript says against programs, at its strictest, with the types of INSTALLED."""
+    options = ["--noEmit", "--strict", "--jsx", "react-jsx", "--target", "es2022", "--lib", "es2022,dom"]
+    options += ["--module", "esnext", "--moduleResolution", "bundler", "--skipLibCheck"]
+    for folder in {program.parent for program in programs}:
+        if not (folder / "node_modules").exists():
+            (folder / "node_modules").symlink_to(INSTALLED / "node_modules")
+    command = [str(INSTALLED / "node_modules/.bin/tsc"), *options, *map(str, programs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    faults = [line for line in done.stdout.splitlines() if line.strip()]
+    assert bool(faults) == bool(done.returncode), done.stdout + done.stderr
+    return faults
+
+
 @dataclass
 class NpmClient:
     """A process, and what it has told."""

@@ -17,6 +17,7 @@ from shapes.http.app import ShapeApp
 from shapes.http.connections import Connections
 from shapes.http.envelope import Envelope
 from shapes.http.settings import HttpSettings
+from shapes.http.tokens import ShapeTokens
 from shapes.registry import REMOVED, Entry, Registry
 from shapes.requests import Request, define
 from shapes.service import Served, ShapeService
@@ -77,7 +78,14 @@ class RigService(ShapeService):
 class Rig:
     """A store with one shape, `items`, and the application."""
 
-    def __init__(self, settings: HttpSettings | None = None, *, chunk_bytes: int = 1 << 20, rows: int = 3) -> None:
+    def __init__(
+        self,
+        settings: HttpSettings | None = None,
+        *,
+        chunk_bytes: int = 1 << 20,
+        rows: int = 3,
+        tokens: ShapeTokens | None = None,
+    ) -> None:
         self.store = Store(MemoryDisk(), Clocks())
         self.registry = Registry(Catalog(self.store.disk), Clocks().wall, 0.0)
         tracker = SimpleNamespace(open_tx=None, seen=SimpleNamespace(lsn=10**6))
@@ -94,7 +102,7 @@ class Rig:
         )
         self.service = RigService(cast("Any", self.house), cast("Any", None))
         self.entry = self.born(COLUMNS, chunk_bytes, (batch([(0, n, Kind.INSERT, f"b{n}")]) for n in range(rows)))
-        self.app = ShapeApp(self.service, settings or HttpSettings())
+        self.app = ShapeApp(self.service, settings or HttpSettings(), tokens)
         self._connections = Connections(Envelope(self.app))
 
     def born(self, columns: Sequence[str], chunk_bytes: int, chunks: Iterable[pa.RecordBatch]) -> Entry:

@@ -34,7 +34,8 @@ def tail(
     from cdc.admin_client import AdminClient
     from cdc.inspect.folder import opened
     from cdc.output import for_a_pipe
-    from cdc.tail import NOW, folder_steps, print_steps, server_steps
+    from cdc.tail import NOW, folder_steps, print_steps
+    from cdc.tail_server import server_steps
     from storage.offset import LogOffset
 
     if after != NOW:
@@ -42,7 +43,8 @@ def tail(
     with for_a_pipe():
         if data_dir is None:
             with AdminClient(url, secret) as client:
-                print_steps(server_steps(client, shape, after), sys.stdout, sys.stderr, as_json=as_json)
+                steps = server_steps(client, url, secret, shape, after)
+                print_steps(steps, sys.stdout, sys.stderr, as_json=as_json)
         else:
             with opened(data_dir) as disk:
                 print_steps(folder_steps(disk, shape, after), sys.stdout, sys.stderr, as_json=as_json)

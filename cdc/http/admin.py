@@ -4,6 +4,7 @@
     GET    /v1/admin/shapes               the shapes that live, and births
     POST   /v1/admin/shapes               a shape with a name; `"wait": true` follows its birth, a JSON line at a time
     GET    /v1/admin/shapes/SHAPE         one, by name or handle
+    GET    /v1/admin/shapes/SHAPE/request what the shape protocol is asked for it with
     GET    /v1/admin/shapes/SHAPE/rows    its rows above `after`, a JSON line each; held for `wait` seconds
     DELETE /v1/admin/shapes/SHAPE         end it
 
@@ -29,9 +30,11 @@ from cdc.limits import ADMIN_BODY_BYTES_MAX, BIRTH_PROGRESS_SECONDS
 from cdc.status.report import StatusDesk
 from cdc.status.shape_facts import birth_facts
 from shapes.errors import BirthFailed, DefinitionError
+from shapes.http.address import parameters_of
 from shapes.nursery import Order
 from shapes.registry import Entry
 from shapes.service import ShapeService
+from storage.offset import SNAPSHOT_END
 
 JSON_LINES: Final = "application/x-ndjson"
 
@@ -52,6 +55,7 @@ class Admin:
             Route("/v1/admin/status", _answers(self._status)),
             Route(shapes, _answers(self._list)),
             Route(shapes, _answers(self._add), methods=["POST"]),
+            Route(f"{shape}/request", _answers(self._request)),
             Route(f"{shape}/rows", _answers(self._rows)),
             Route(shape, _answers(self._show)),
             Route(shape, _answers(self._remove), methods=["DELETE"]),
@@ -65,6 +69,16 @@ class Admin:
 
     async def _show(self, request: Request) -> Response:
         return _json({"shape": await self._desk.shape(self._service.known(request.path_params["shape"]))})
+
+    async def _request(self, request: Request) -> Response:
+        served = self._service.served_now(request.path_params["shape"])
+        if served is None:  # a successor is on its way
+            return Response(status_code=204, headers={"cache-control": "no-store"})
+        base = self._service.base_of(served)
+        floor = SNAPSHOT_END if base is None else base.floor
+        return _json(
+            {"handle": served.handle, "parameters": parameters_of(served.definition), "floor": str(floor)},
+        )
 
     async def _rows(self, request: Request) -> Response:
         return await rows_answer(self._service, request)

@@ -17,8 +17,9 @@ from starlette.types import ASGIApp
 
 from cdc.errors import AddressTaken
 from cdc.limits import COLLECTOR_ALLOCATIONS, DESCRIPTORS_KEPT, HTTP_BACKLOG, HTTP_STOP_SECONDS_MAX
+from shapes.http.connection_counts import ConnectionCounts
 from shapes.http.connections import Connections
-from shapes.http.limits import CONNECTIONS_MAX
+from shapes.http.limits import CONNECTIONS_MAX, SOCKET_AHEAD_BYTES
 
 
 def calm_collector() -> None:
@@ -32,10 +33,12 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that takes connections from now on; port 0 is any that is free."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address, family=family, backlog=HTTP_BACKLOG)
+        listener = socket.create_server(address, family=family, backlog=HTTP_BACKLOG)
     except OSError as error:
         reason = error.strerror or str(error)
         raise AddressTaken(f"cannot listen at {host}, port {port}: {reason}") from None
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, SOCKET_AHEAD_BYTES)  # of all that it takes
+    return listener
 
 
 def connections_max() -> int:
@@ -58,9 +61,10 @@ def url_of(listener: socket.socket) -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve while the context lasts."""
-    connections = Connections(app, listener.getsockname()[:2], connections_max=connections_max())
+async def serving(app: ASGIApp, listener: socket.socket, counts: ConnectionCounts | None = None) -> AsyncIterator[None]:
+    """Serve while the context lasts. `counts`: where connections are counted, for whoever wants to know."""
+    address = listener.getsockname()[:2]
+    connections = Connections(app, address, connections_max=connections_max(), counts=counts)
     server = await asyncio.get_running_loop().create_server(connections.connect, sock=listener, backlog=HTTP_BACKLOG)
     try:
         yield

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from cdc.app import App
 from cdc.insurance.ladder import Rung
 from cdc.status.report import StatusDesk
-from cdc.status.slot_cost import SlotLook, seconds_left
+from cdc.status.slot_cost import Decoding, SlotLook, seconds_left
 from shapes.http.app import ShapeApp
 from shapes.service import ShapeService, State
 from storage.catalog_records import Life
@@ -43,6 +43,10 @@ class ProgramMetric(StrEnum):
     SLOT_RESTART_TO_CONFIRMED_BYTES = "shapelog_slot_restart_to_confirmed_bytes"
     SLOT_SAFE_BYTES = "shapelog_slot_safe_wal_bytes"
     SLOT_SECONDS_LEFT = "shapelog_slot_seconds_left"
+    SLOT_SPILLED_BYTES = "shapelog_slot_spilled_bytes_total"
+    SLOT_DECODED_BYTES = "shapelog_slot_decoded_bytes_total"
+    SLOT_XMIN_AGE = "shapelog_slot_catalog_xmin_age"
+    WALSENDER_STATE = "shapelog_walsender_state"
     WAL_END_LSN = "shapelog_server_wal_end_lsn"
     WAL_RATE = "shapelog_server_wal_bytes_per_second"
     G_LSN = "shapelog_flushed_lsn"
@@ -65,6 +69,7 @@ class ProgramMetric(StrEnum):
 
 
 _SLOT_STATES: Final = ("reserved", "extended", "unreserved", "lost", "missing")
+_WALSENDER_STATES: Final = ("startup", "backup", "catchup", "streaming", "stopping")
 
 
 class ProgramCollector(Collector):
@@ -88,6 +93,11 @@ class ProgramCollector(Collector):
         for metric, value in self._shape_app.numbers().items():
             is_counter = metric.value.endswith("_total")
             yield (CounterMetricFamily if is_counter else GaugeMetricFamily)(*_names(metric), value=value)
+        for metric, counts in self._shape_app.reasons().items():
+            family = CounterMetricFamily(*_names(metric), labels=["reason"])
+            for reason, count in counts.items():
+                family.add_metric([reason], count)
+            yield family
 
     def _source(self) -> Iterator[Metric]:
         session, tracker = self._app.house.session, self._app.house.collector.tracker
@@ -129,6 +139,8 @@ class ProgramCollector(Collector):
         for metric, value in known.items():
             if value is not None:  # a number that nobody knows is no zero
                 yield _gauge(metric, value)
+        if look.decoding is not None:
+            yield from _decoding(look.decoding)
 
     def _insurance(self) -> Iterator[Metric]:
         insurer = self._desk.insurer
@@ -183,6 +195,23 @@ class ProgramCollector(Collector):
         yield CounterMetricFamily(*_names(ProgramMetric.FOLD_BYTES_BEFORE), value=counts.bytes_before)
         yield CounterMetricFamily(*_names(ProgramMetric.FOLD_BYTES_AFTER), value=counts.bytes_after)
         yield _gauge(ProgramMetric.FOLD_SECONDS, counts.seconds)
+
+
+def _decoding(decoding: Decoding) -> Iterator[Metric]:
+    """The server's work for the slot."""
+    state = _family(ProgramMetric.WALSENDER_STATE, "state")
+    for one in _WALSENDER_STATES:
+        state.add_metric([one], one == decoding.walsender_state)
+    yield state
+    if decoding.catalog_xmin_age is not None:
+        yield _gauge(ProgramMetric.SLOT_XMIN_AGE, decoding.catalog_xmin_age)
+    counted = {
+        ProgramMetric.SLOT_SPILLED_BYTES: decoding.spilled_bytes,
+        ProgramMetric.SLOT_DECODED_BYTES: decoding.decoded_bytes,
+    }
+    for metric, value in counted.items():
+        if value is not None:
+            yield CounterMetricFamily(*_names(metric), value=value)
 
 
 _STORAGE_LABELS: Final = {

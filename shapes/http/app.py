@@ -6,6 +6,7 @@ Stands in front of the program's router, inside of `Envelope`. Whoever may not u
 import contextlib
 import logging
 import random
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from shapes.errors import UnknownShape
 from shapes.http.admission import Admission, Kind
 from shapes.http.clients import Client, ClientGone, Outflow
 from shapes.http.connection import CONNECTION
+from shapes.http.connection_counts import ConnectionCounts
 from shapes.http.definitions import Defined
 from shapes.http.envelope import SHAPE_PATH
 from shapes.http.holding import Holding, Place, Question, page_body
@@ -43,7 +45,7 @@ from shapes.http.responses import (
     Headers,
     answer_of,
     etag_of,
-    for_method,
+    for_request,
     matches,
     next_cursor,
     options_headers,
@@ -78,6 +80,8 @@ class ShapeApp:
         self._chance = (chance or random.SystemRandom()).randint
         self.admission = Admission(settings.initial_requests_max, settings.following_requests_max, self._chance)
         self.outflow = Outflow(settings.sent_bytes_max)
+        self.connections = ConnectionCounts()
+        """Of the server that serves this, if it counts here."""
         self._known = lru_cache(QUERIES_KEPT)(lambda text: parse_request(read_query(text)))
         self.holding = Holding(self.serving, self.outflow, self._headers, self._ended)
         self._subsets = Subsets(service)
@@ -113,6 +117,15 @@ class ShapeApp:
             HttpMetric.ENCODED_PAGES: self.serving.pages.made,
             HttpMetric.KEPT_BYTES: self.serving.pages.kept_bytes,
             HttpMetric.SENDING_BYTES: self.outflow.bytes,
+            HttpMetric.CONNECTIONS: self.connections.open,
+            HttpMetric.CONNECTIONS_ACCEPTED: self.connections.accepted,
+        }
+
+    def reasons(self) -> dict[HttpMetric, Mapping[str, int]]:
+        """What is counted by reason."""
+        return {
+            HttpMetric.CONNECTIONS_TURNED_AWAY: self.connections.turned_away,
+            HttpMetric.CONNECTIONS_CUT: self.connections.cut,
         }
 
     def stop(self) -> None:
@@ -144,23 +157,20 @@ class ShapeApp:
             raise url_too_long()
         if self.serving.wakes.is_stopping:
             raise not_yet("The server is stopping, please retry", 1)
-        question = (method, scope["query_string"])
-        if self._tokens is None and method in {"GET", "HEAD"}:  # all of the question is in its address
-            if (place := self.holding.known(question)) is not None:
-                self._join(place, client, headers)
-                return
-            if len(scope["query_string"]) <= QUERY_BYTES_KEPT:
-                await self._admitted(self._known(scope["query_string"]), client, headers, question)
-                return
-        fields = read_query(scope["query_string"])
+        query = scope["query_string"]
+        client.has_token = self._tokens is not None and self._tokens.brought_by(headers, query)
+        if method in {"GET", "HEAD"}:
+            # Without tokens, all of the question is in its address; with one, some of it is in the token.
+            text = query if self._tokens is None else self._tokens.question(headers, query)
+            await self._read((method, text), client, headers)
+            return
+        fields = read_query(query)
         claims = self._tokens.claims_of(headers, fields) if self._tokens is not None else None
         match method:
-            case "GET" | "HEAD" | "POST":
-                body = await self._body(client) if method == "POST" else None
-                if claims is not None:
-                    fields = claims.applied_to(fields)
-                query = parse_request(fields, body)
-                await self._admitted(query, client, headers, question)
+            case "POST":
+                body = await self._body(client)
+                wanted = parse_request(fields if claims is None else claims.applied_to(fields), body)
+                await self._admitted(wanted, client, headers, (method, query))
             case "DELETE" if claims is not None:
                 raise unauthorized()
             case "DELETE":
@@ -169,6 +179,15 @@ class ShapeApp:
                 raise no_method()
 
     # Rows
+
+    async def _read(self, question: Question, client: Client, headers: RequestHeaders) -> None:
+        """Rows, for whoever may have them: the same question has the same answer, whoever asks."""
+        if (place := self.holding.known(question)) is not None:
+            self._join(place, client, headers)
+            return
+        text = question[1]
+        query = self._known(text) if len(text) <= QUERY_BYTES_KEPT else parse_request(read_query(text))
+        await self._admitted(query, client, headers, question)
 
     async def _admitted(self, query: ShapeQuery, client: Client, headers: RequestHeaders, question: Question) -> None:
         kind: Kind = "initial" if query.is_first else "existing"
@@ -239,8 +258,8 @@ class ShapeApp:
         headers: RequestHeaders,
         method: str,
     ) -> None:
-        raw = for_method(self._headers(facts, defined.schema), method)
-        if matches(headers.get("if-none-match"), etag_of(facts, self._instant())):
+        raw = for_request(self._headers(facts, defined.schema), method, has_token=client.has_token)
+        if matches(headers.getlist("if-none-match"), etag_of(facts, self._instant())):
             await client.respond(304, raw, [])
             return
         body = page_body(page, last_seen if facts.is_up_to_date else None)
@@ -296,7 +315,7 @@ class ShapeApp:
             has_data=bool(first.rows),
             cursor=query.cursor,
         )
-        raw = self._headers(facts)
+        raw = for_request(self._headers(facts), "GET", has_token=client.has_token)
         await client.start(200, [*EVENT_HEADERS, *raw])
         if is_head:
             await client.send_body([])

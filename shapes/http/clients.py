@@ -53,6 +53,8 @@ class Client:
         self._gone: asyncio.Future[None] | None = None
         self.has_started = False
         """The answer's status is on its way: nothing else can be told."""
+        self.has_token = False
+        """The request brings one: what it is answered is for nobody else."""
 
     @property
     def is_gone(self) -> bool:

@@ -5,24 +5,26 @@ A request that is held is no task and no application: the connection keeps who i
 
 Invariants:
     one request at a time is answered; what comes behind it waits, and is bounded
-    whoever takes nothing of what is sent, or does not send what was begun, is cut off
+    whoever takes nothing of what is sent, or next to nothing, or does not send what was begun, is cut off
     whatever ends a connection tells it to whoever answers
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from shapes.http.connection_counts import Cut, TurnedAway
 from shapes.http.exchange import STATUS_LINES, Exchange
 from shapes.http.limits import (
     HEAD_SECONDS_MAX,
     IDLE_SECONDS_MAX,
     LINGER_SECONDS_MAX,
+    OVERLOAD_RETRY_SECONDS_MAX,
     PIPELINED_MAX,
     SEND_PIECE_BYTES,
     UPLOAD_SECONDS_MAX,
 )
 from shapes.http.request_reader import Head, NoRequest, RequestReader
+from shapes.http.taking import Taking, TakingLimits
 
 if TYPE_CHECKING:
     from shapes.http.connections import Connections
@@ -32,6 +34,7 @@ CONNECTION: Final = "shapelog.connection"
 
 _CLOSE: Final = b"connection: close\r\n"
 _FULL: Final = b"Too many connections, please retry"
+_LATER: Final = b"retry-after: %d\r\n" % OVERLOAD_RETRY_SECONDS_MAX
 
 
 class Leaver(Protocol):
@@ -54,8 +57,7 @@ class Connection(asyncio.Protocol):
         "_reader",
         "_reading",
         "_since",
-        "_taken_at",
-        "_taken_bytes",
+        "_taking",
         "_transport",
         "_waiting",
         "_written_bytes",
@@ -84,20 +86,19 @@ class Connection(asyncio.Protocol):
         self._since = 0.0
         """When the present wait began: for a request, its head, or its body."""
         self._written_bytes = 0
-        self._taken_bytes = 0
-        """Of these, what its client had taken at the last look."""
-        self._taken_at = 0.0
+        self._taking: Taking | None = None
+        """While something waits for its client."""
 
     # The socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It begins."""
         self._transport = transport  # type: ignore[assignment]  # a server's transports can be written to
-        has_place = self._connections.enter(self)
-        self._since = self._taken_at = self._connections.now
-        if not has_place:
+        refusal = self._connections.enter(self)
+        self._since = self._connections.now
+        if refusal is TurnedAway.FULL:
             self._tell_and_finish(503, _FULL, is_heard=True)
-        elif self._connections.is_stopping:
+        elif refusal is TurnedAway.STOPPING:
             self.stop()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
@@ -133,6 +134,7 @@ class Connection(asyncio.Protocol):
         try:
             self._reader.feed(data)
         except NoRequest as refusal:
+            self._connections.counts.cut[Cut.NO_REQUEST] += 1
             self._refuse(refusal.status, refusal.text)
 
     # What is read
@@ -230,8 +232,9 @@ class Connection(asyncio.Protocol):
             self._begin_next()
         self.read_on()
 
-    def abort(self) -> None:
+    def cut(self, reason: Cut) -> None:
         """End it now: what was sent is not whole."""
+        self._connections.counts.cut[reason] += 1
         self._transport.abort()
 
     # Requests that are held
@@ -266,20 +269,22 @@ class Connection(asyncio.Protocol):
 
     # Time
 
-    def look(self, now: float, send_seconds: float) -> None:
+    def look(self, now: float, limits: TakingLimits) -> None:
         """End it, if a wait has lasted too long."""
         unsent = self._transport.get_write_buffer_size()
-        taken = self._written_bytes - unsent
-        if not unsent or taken > self._taken_bytes:
-            self._taken_bytes, self._taken_at = taken, now
-        if unsent and now - self._taken_at > send_seconds:
-            self._transport.abort()
+        if fault := self._fault(now, unsent, limits):
+            self.cut(fault)
+        elif self._transport.is_closing():
+            pass  # as soon as the rest is taken
         elif self._reading is not None:
-            self._end_after(UPLOAD_SECONDS_MAX, now, self._transport.abort)
+            if now - self._since > UPLOAD_SECONDS_MAX:
+                self.cut(Cut.SLOW_BODY)
         elif self._is_free and not self._waiting:
-            is_in_head = self._reader is not None and self._reader.is_in_head
+            is_in_head = not self._is_closing and self._reader is not None and self._reader.is_in_head
             seconds = HEAD_SECONDS_MAX if is_in_head else IDLE_SECONDS_MAX
-            self._end_after(LINGER_SECONDS_MAX if self._is_closing else seconds, now, self._transport.close)
+            if now - self._since > (LINGER_SECONDS_MAX if self._is_closing else seconds):
+                self._connections.counts.cut[Cut.SLOW_HEAD] += is_in_head
+                self._transport.close()
 
     def stop(self) -> None:
         """Answer what is being answered, and nothing else."""
@@ -289,9 +294,14 @@ class Connection(asyncio.Protocol):
         elif self._held is None:
             self._transport.close()
 
-    def _end_after(self, seconds: float, now: float, end: Callable[[], None]) -> None:
-        if now - self._since > seconds:
-            end()
+    def _fault(self, now: float, unsent: int, limits: TakingLimits) -> Cut | None:
+        if not unsent:
+            self._taking = None
+            return None
+        taken = self._written_bytes - unsent
+        if self._taking is None:
+            self._taking = Taking(limits, now, taken, unsent)
+        return self._taking.fault(now, taken, unsent)
 
     def _drop_reader(self) -> None:
         if self._reader is not None:
@@ -341,8 +351,9 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _tell_and_finish(self, status: int, text: bytes, *, is_heard: bool = False) -> None:
-        kind = b"content-type: text/plain\r\ncontent-length: %d\r\n" % len(text)
-        self.write(STATUS_LINES[status], kind, self.own_lines(is_last=True), b"\r\n", text)
+        kind = b"content-type: text/plain\r\ncache-control: no-store\r\ncontent-length: %d\r\n" % len(text)
+        when = _LATER if text is _FULL else b""
+        self.write(STATUS_LINES[status], kind, when, self.own_lines(is_last=True), b"\r\n", text)
         self._finish(is_heard=is_heard)
 
     def _finish(self, *, is_heard: bool = True) -> None:

@@ -15,13 +15,14 @@ from email.utils import formatdate
 from starlette.types import ASGIApp
 
 from shapes.http.connection import Connection
+from shapes.http.connection_counts import ConnectionCounts, Cut, TurnedAway
 from shapes.http.exchange import Exchange
 from shapes.http.limits import (
     CONNECTIONS_LOOK_SECONDS,
     CONNECTIONS_MAX,
     CONNECTIONS_SLICE,
-    SEND_SECONDS_MAX,
 )
+from shapes.http.taking import TakingLimits
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,9 @@ class Connections:
         self,
         app: ASGIApp,
         address: tuple[str, int] | None = None,
-        send_seconds: float = SEND_SECONDS_MAX,
+        taking: TakingLimits = TakingLimits(),  # noqa: B008 - frozen
         connections_max: int = CONNECTIONS_MAX,
+        counts: ConnectionCounts | None = None,
     ) -> None:
         self.address = address
         """Where the server listens."""
@@ -42,8 +44,9 @@ class Connections:
         self.now = 0.0
         """Of the event loop, as of the last look: exact enough for limits of many seconds."""
         self.date_line = b""
+        self.counts = counts or ConnectionCounts()
         self._app = app
-        self._send_seconds = send_seconds
+        self._taking = taking
         self._connections_max = connections_max
         self._is_full = False
         self._loop = asyncio.get_running_loop()
@@ -73,29 +76,31 @@ class Connections:
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self._all):
-            connection.abort()
+            connection.cut(Cut.STOP)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # What connections ask
 
-    def enter(self, connection: Connection) -> bool:
-        """One that was made; whether it may stay."""
+    def enter(self, connection: Connection) -> TurnedAway | None:
+        """One that was made; why it may not stay, if so."""
         self._all.add(connection)
+        self.counts.open += 1
         if self._timer is None:
             self._tell_time()
             self._timer = self._loop.call_later(CONNECTIONS_LOOK_SECONDS, self._look)
-        if len(self._all) <= self._connections_max:
-            return True
-        if not self._is_full:
-            logger.warning("all %s connections are taken, and more are turned away", self._connections_max)
-            self._is_full = True
-        return False
+        refusal = self._refusal()
+        if refusal is None:
+            self.counts.accepted += 1
+        else:
+            self.counts.turned_away[refusal] += 1
+        return refusal
 
     def leave(self, connection: Connection) -> None:
         """One that was lost."""
         self._all.discard(connection)
+        self.counts.open -= 1
         if len(self._all) < self._connections_max / 2:
             self._is_full = False  # to be told of again
         if not self._all:
@@ -107,13 +112,21 @@ class Connections:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _refusal(self) -> TurnedAway | None:
+        if len(self._all) <= self._connections_max:
+            return TurnedAway.STOPPING if self.is_stopping else None
+        if not self._is_full:
+            logger.warning("all %s connections are taken, and more are turned away", self._connections_max)
+            self._is_full = True
+        return TurnedAway.FULL
+
     def _look(self) -> None:
         self._tell_time()
         self._look_at(list(self._all))
 
     def _look_at(self, connections: list[Connection]) -> None:
         for connection in connections[-CONNECTIONS_SLICE:]:
-            connection.look(self.now, self._send_seconds)
+            connection.look(self.now, self._taking)
         del connections[-CONNECTIONS_SLICE:]
         if connections:
             self._timer = self._loop.call_later(0, self._look_at, connections)

@@ -1,14 +1,16 @@
 """From a request's text to a definition, with as few questions to Postgres as will do.
 
-A table's facts are asked for once by all who want them at the same time, and used again for a moment. A definition is
-remembered by the text that led to it. For a request with a handle that is enough, however old it is: where handle and
-definition agree, nothing has to be asked.
+A table's facts are asked for once by all who want them at the same time, and used again for a moment. So is a
+definition made, and it is remembered by the text that led to it. For a request with a handle that is enough, however
+old it is: where handle and definition agree, nothing has to be asked.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 
 from cdc.source.errors import SourceError
 from shapes.definition import Definition, Table, TableColumn
@@ -23,6 +25,30 @@ from shapes.requests import define
 from shapes.service import ShapeService
 
 Key = tuple[str, ...]
+Made = TypeVar("Made")
+
+
+class Flights(Generic[Made]):
+    """Work that is done once for all who want it at the same time."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Hashable, asyncio.Task[Made]] = {}
+
+    async def join(self, name: Hashable, work: Callable[[], Awaitable[Made]]) -> Made:
+        """What comes of it; whoever leaves does not end it for the others."""
+        task = self._tasks.get(name)
+        if task is None:
+            task = self._tasks[name] = asyncio.ensure_future(self._run(work))
+            task.add_done_callback(lambda done: self._landed(name, done))
+        return await asyncio.shield(task)
+
+    async def _run(self, work: Callable[[], Awaitable[Made]]) -> Made:
+        return await work()
+
+    def _landed(self, name: Hashable, task: "asyncio.Task[Made]") -> None:
+        del self._tasks[name]
+        if not task.cancelled():
+            task.exception()  # looked at, also where all have left
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +73,8 @@ class Definitions:
         self._now = now
         self._known: OrderedDict[Key, Defined] = OrderedDict()
         self._tables: dict[str, tuple[float, Table]] = {}
-        self._flights: dict[str, asyncio.Task[Table]] = {}
+        self._readings = Flights[Table]()
+        self._makings = Flights[Defined]()
 
     def known(self, query: ShapeQuery) -> Defined | None:
         """What the same request meant before."""
@@ -61,19 +88,22 @@ class Definitions:
         """What the request means now; raises a `Problem` for what is no shape. `fresh`: whatever was read before."""
         if fresh:
             self._tables.pop(query.table, None)
+        key = _key(query)
         found = self.known(query)
         if not fresh and found is not None and self._now() - found.read_at <= TABLE_FACTS_SECONDS:
             return found
         try:
             table = await self._table(query.table)
-            defined = await asyncio.to_thread(self._define, query, table)
+            # By these facts and no others: whoever wants fresh ones does not get what is being made of older ones.
+            making = partial(asyncio.to_thread, self._define, query, table)
+            defined = await self._makings.join((key, id(table)), making)
         except DefinitionError as error:
             raise invalid({name: list(texts) for name, texts in error.fields.items()}) from None
         except (SourceError, OSError, TimeoutError):
             if found is not None and not fresh:
                 return found  # what it meant before; if the table is another by now, its shape ends when we hear of it
             raise unreachable_table() from None
-        self._keep(_key(query), defined)
+        self._keep(key, defined)
         return defined
 
     def _define(self, query: ShapeQuery, table: Table) -> Defined:
@@ -105,22 +135,15 @@ class Definitions:
         kept = self._tables.get(name)
         if kept is not None and self._now() - kept[0] <= TABLE_FACTS_SECONDS:
             return kept[1]
-        flight = self._flights.get(name)
-        if flight is None:
-            flight = self._flights[name] = asyncio.create_task(self._read(name), name=f"facts of {name[:100]}")
-            flight.add_done_callback(lambda done: self._landed(name, done))
-        return await asyncio.shield(flight)  # whoever leaves does not end it for the others
+        return await self._readings.join(name, partial(self._read, name))
 
     async def _read(self, name: str) -> Table:
         async with asyncio.timeout(TABLE_SECONDS_MAX):
-            return await self._service.table(name)
-
-    def _landed(self, name: str, flight: "asyncio.Task[Table]") -> None:
-        del self._flights[name]
+            table = await self._service.table(name)
         now = self._now()
         self._tables = {one: kept for one, kept in self._tables.items() if now - kept[0] <= TABLE_FACTS_SECONDS}
-        if not flight.cancelled() and flight.exception() is None:
-            self._tables[name] = (now, flight.result())
+        self._tables[name] = (now, table)
+        return table
 
     def _keep(self, key: Key, defined: Defined) -> None:
         if sum(map(len, key)) > DEFINITION_BYTES_KEPT_MAX:

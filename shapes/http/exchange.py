@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp, Message, Scope
 
+from shapes.http.connection_counts import Cut
 from shapes.http.limits import BODY_AHEAD_BYTES
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Exchange:
             await self.send({"type": "http.response.start", "status": 500, "headers": [*_FAILED_HEADERS, length]})
             await self.send({"type": "http.response.body", "body": _FAILED})
         if not self.is_over:
-            self._connection.abort()
+            self._connection.cut(Cut.FAILED)
 
     async def receive(self) -> Message:
         """The next of the body; behind its end, that the client has left, or that the server stops."""

@@ -26,7 +26,7 @@ from shapes.http.limits import CONNECTIONS_SLICE, QUESTIONS_KEPT, SEND_PIECE_BYT
 from shapes.http.pages import Page
 from shapes.http.params import ShapeQuery
 from shapes.http.problems import Problem, failed
-from shapes.http.responses import JSON, Facts, Headers, answer_of, for_method
+from shapes.http.responses import JSON, Facts, Headers, answer_of, for_request
 from shapes.http.row_format import RowFormat
 from shapes.http.serving import Serving
 from shapes.service import Served
@@ -36,7 +36,7 @@ from storage.offset import LogOffset
 logger = logging.getLogger(__name__)
 
 Question = tuple[str, bytes]
-"""A request's method and query, as they came."""
+"""A request's method and query: as they came, or as the token that came with them completes them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -275,7 +275,8 @@ class Holding:
         return self._rows(facts, place.method, page_body(page, self._serving.last_seen(self._serving.visible(served))))
 
     def _rows(self, facts: Facts, method: str, body: bytes) -> _Answer:
-        return _whole(200, for_method([JSON, *self._headers_of(facts)], method), body)
+        # Also to those with a token, though not as private: it is for whoever has the handle, and for seconds.
+        return _whole(200, for_request([JSON, *self._headers_of(facts)], method), body)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

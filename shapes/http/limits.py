@@ -119,8 +119,20 @@ SENT_BYTES_MAX: Final = 256 * 1024 * 1024
 SEND_PIECE_BYTES: Final = 128 * 1024
 """A body is handed to a connection in such pieces, each when the one before is gone: what a slow reader holds."""
 
+SOCKET_AHEAD_BYTES: Final = 64 * 1024
+"""What the system takes for a reader before he can: without a bound it takes megabytes, holds them for each slow
+reader, and for minutes nobody sees that he takes some. A fast reader has as much under way as his own buffer allows."""
+
 SEND_SECONDS_MAX: Final = 30.0
 """A reader who takes nothing of what was sent for so long is cut off: the connection holds a piece of an answer."""
+
+SEND_WINDOW_SECONDS: Final = 30.0
+"""Over so long it is measured how fast a reader takes what waits for him: a phone may be silent for some seconds."""
+
+SEND_BYTES_A_SECOND_MIN: Final = 4 * 1024
+"""Whoever takes less, and not all that waited for him either, is cut off: who takes a byte now and then would hold a
+piece of an answer, and its share of SENT_BYTES_MAX, for ever. The slowest networks of phones bring twice as much, and
+in a window this is just a piece: SEND_PIECE_BYTES."""
 
 ENCODED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Encoded rows that are kept: a page of many readers is encoded once, and so is a chunk that comes back."""
@@ -145,6 +157,13 @@ SUBSETS_AT_ONCE: Final = 8
 
 TOKEN_BYTES_MAX: Final = 8 * 1024
 """A signed token, with a where clause in it; headers of more are refused by most servers."""
+
+TOKENS_KEPT: Final = 10_000
+"""Valid tokens whose claims are remembered, as many as requests may be held: to verify a signature takes 20 to 150 us
+of a processor, and who follows a shape brings the same token with every request."""
+
+TOKEN_BYTES_KEPT: Final = 2 * 1024
+"""A token of more is verified each time, which bounds what is remembered to some megabytes."""
 
 TOKEN_LEEWAY_SECONDS: Final = 10.0
 """By how much clocks may differ from those of whoever signs tokens."""

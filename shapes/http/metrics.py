@@ -13,3 +13,7 @@ class HttpMetric(StrEnum):
     ENCODED_PAGES = "shapelog_http_encoded_pages_total"
     KEPT_BYTES = "shapelog_http_kept_bytes"
     SENDING_BYTES = "shapelog_http_sending_bytes"
+    CONNECTIONS = "shapelog_http_connections"
+    CONNECTIONS_ACCEPTED = "shapelog_http_connections_accepted_total"
+    CONNECTIONS_TURNED_AWAY = "shapelog_http_connections_turned_away_total"
+    CONNECTIONS_CUT = "shapelog_http_connections_cut_total"

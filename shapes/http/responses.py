@@ -34,8 +34,8 @@ EXPOSED: Final = (
     "electric-internal-known-error,retry-after"
 )
 METHODS: Final = "GET, POST, HEAD, DELETE, OPTIONS"
-ASKED: Final = frozenset({"if-none-match", "traceparent"})
-"""Request headers that pages of other origins may send."""
+ASKED: Final = frozenset({"if-none-match", "traceparent", "authorization", "content-type"})
+"""Request headers that pages of other origins may send: what clients do by themselves, a token, a subset's JSON."""
 
 OPTIONS_SECONDS: Final = 86_400
 """How long a browser remembers what it may ask: a day is the most that any browser does."""
@@ -89,11 +89,9 @@ def etag_of(facts: Facts, instant: int) -> str:
     return f"{tag}:{instant}" if facts.live and not facts.has_data else tag
 
 
-def matches(if_none_match: str | None, etag: str) -> bool:
+def matches(if_none_match: Iterable[str], etag: str) -> bool:
     """Whether a client has this answer already. A proxy that compresses makes a tag a weak one: `W/` before it."""
-    if if_none_match is None:
-        return False
-    return etag in (one.strip().removeprefix("W/").strip('"') for one in if_none_match.split(","))
+    return any(etag == one.strip().removeprefix("W/").strip('"') for line in if_none_match for one in line.split(","))
 
 
 def cache_control(facts: Facts, settings: HttpSettings) -> str:
@@ -125,11 +123,21 @@ def answer_of(problem: Problem) -> tuple[Headers, bytes]:
     return headers, b"" if problem.body is None else orjson.dumps(problem.body)
 
 
-def for_method(headers: Headers, method: str) -> Headers:
-    """What is asked for by another method than GET is kept by nobody; HEAD counts as GET."""
-    if method in {"GET", "HEAD"}:
-        return headers
-    return [(name, "no-cache" if name == "cache-control" else value) for name, value in headers]
+def for_request(headers: Headers, method: str, *, has_token: bool = False) -> Headers:
+    """What is asked for by another method than GET is kept by nobody; HEAD counts as GET.
+
+    What a token opens is kept by its reader alone: no cache looks whether it has expired.
+    """
+    if method not in {"GET", "HEAD"}:
+        return [(name, "no-cache" if name == "cache-control" else value) for name, value in headers]
+    if has_token:
+        return [(name, _private(value) if name == "cache-control" else value) for name, value in headers]
+    return headers
+
+
+def _private(cache_control: str) -> str:
+    kept = [one for one in cache_control.split(", ") if one != "public" and not one.startswith("s-maxage=")]
+    return ", ".join(["private", *kept])
 
 
 def next_cursor(seen: int | None, now: float, long_poll_seconds: float, chance: Callable[[int, int], int]) -> int:
@@ -147,12 +155,13 @@ def schema_header(columns: Iterable[TableColumn]) -> str:
 
 
 def cors_headers(origin: str | None, *, of_shape: bool) -> Headers:
-    """For pages of other origins."""
+    """For pages of other origins; and what beside the address makes an answer another one."""
+    varies = [*(["authorization"] if of_shape else []), *(["origin"] if origin else [])]
     return [
         ("access-control-allow-origin", origin or "*"),
         ("access-control-expose-headers", EXPOSED),
         ("access-control-allow-methods", METHODS if of_shape else "GET, HEAD"),
-        *([("vary", "origin")] if origin else []),
+        *([("vary", ", ".join(varies))] if varies else []),
     ]
 
 

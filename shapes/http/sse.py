@@ -55,7 +55,8 @@ class EventStream:
         await client.send_body([])
 
     async def _send_all(self, page: Page, client: Client) -> Page:
-        """Pages up to the end of the log, then `up-to-date`."""
+        """Pages up to the end of the log, then `up-to-date`; nothing where there are none."""
+        has_sent = False
         while page.rows:
             size = len(page.messages)
             self._outflow.enter(size, self._retry_seconds)
@@ -63,10 +64,12 @@ class EventStream:
                 await client.send_body([page.messages], more=True)
             finally:
                 self._outflow.leave(size)
+            has_sent = True
             if page.is_end:
-                await client.send_body([_event(up_to_date(page.next.tx + 1))], more=True)
                 break
             page = await self._page(page.next)
+        if has_sent and page.is_end:  # it may be an empty one: behind a base there may be no log yet
+            await client.send_body([_event(up_to_date(page.next.tx + 1))], more=True)
         return page
 
     async def _wait(self, above: LogOffset, end: float, client: Client) -> bool:

@@ -7,13 +7,18 @@ claimed. `exp` must be there.
 Invariants:
     the algorithm follows from the key and never from the token: a public key is never taken for a secret
     a request with a token is for the token's shape, however it is spelled, or it is refused
+    what is asked is the same question whoever asks it: all that follows from it is shared by all readers of a shape
     no token, and no part of one, is in a log or an answer
 """
 
-from collections.abc import Mapping
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import unquote_to_bytes, urlencode
 
 import jwt
 import orjson
@@ -22,7 +27,7 @@ from starlette.types import Scope
 
 from shapes.http.envelope import SHAPE_PATH
 from shapes.http.errors import TokenKeysUnreadable, TokenSecretShort
-from shapes.http.limits import TOKEN_BYTES_MAX, TOKEN_LEEWAY_SECONDS
+from shapes.http.limits import TOKEN_BYTES_KEPT, TOKEN_BYTES_MAX, TOKEN_LEEWAY_SECONDS, TOKENS_KEPT
 from shapes.http.params import read_query
 from shapes.http.problems import Problem, other_shape, refused_token
 
@@ -35,6 +40,8 @@ _ASYMMETRIC: Final = {"OKP": "EdDSA", "RSA": "RS256"}
 _BEARER: Final = "bearer "
 _DOTS: Final = 2
 _PARAMS: Final = "params["
+_WHO: Final = frozenset({"token", "secret", "api_secret"})
+"""Fields that say who asks, and not what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +69,20 @@ class ShapeClaims:
 class ShapeTokens:
     """Checks tokens with the keys that there are."""
 
-    def __init__(self, secret: str | None = None, keys: Mapping[str, jwt.PyJWK] | None = None) -> None:
-        """`keys`: public ones, by their `kid`."""
+    def __init__(
+        self,
+        secret: str | None = None,
+        keys: Mapping[str, jwt.PyJWK] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`keys`: public ones, by their `kid`. `now`: seconds since 1970."""
         if secret is not None and len(secret.encode()) < SECRET_BYTES_MIN:
             raise TokenSecretShort(f"the token secret has less than {SECRET_BYTES_MIN} bytes")
         self._secret = secret
         self._keys = dict(keys or {})
+        self._now = now
+        self._valid: OrderedDict[bytes, tuple[float, ShapeClaims]] = OrderedDict()
+        """Until when tokens are, and what they claim, by their hashes: a reader brings the same one every time."""
 
     @classmethod
     def load(cls, secret: str | None, jwks: Path | None) -> Self:
@@ -97,21 +112,51 @@ class ShapeTokens:
         token = fields.get("token") or _bearer(headers)
         return None if token is None else self._verified(token)
 
+    def brought_by(self, headers: Headers, query: bytes) -> bool:
+        """Whether a request brings one, whatever it is worth."""
+        return _bearer(headers) is not None or b"token=" in unquote_to_bytes(query)
+
+    def question(self, headers: Headers, query: bytes) -> bytes:
+        """A request's query for the shape that it may ask for, the same for all who may and do."""
+        fields = read_query(query)
+        claims = self.claims_of(headers, fields)
+        asked = fields if claims is None else claims.applied_to(fields)
+        return urlencode(sorted((name, text) for name, text in asked.items() if name not in _WHO)).encode("ascii")
+
     def _verified(self, token: str) -> ShapeClaims:
         if len(token) > TOKEN_BYTES_MAX:
             raise refused_token("it is too long")
+        name = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        known = self._valid.get(name)
+        if known is not None and known[0] > self._now() - TOKEN_LEEWAY_SECONDS:
+            self._valid.move_to_end(name)
+            return known[1]
+        content = self._content(token)
+        claims = _claims(content)
+        if len(token) <= TOKEN_BYTES_KEPT:
+            self._valid[name] = int(content["exp"]), claims
+            while len(self._valid) > TOKENS_KEPT:
+                self._valid.popitem(last=False)
+        return claims
+
+    def _content(self, token: str) -> dict[str, Any]:
+        """What it says, once its signature and its time have been looked at."""
         try:
             key, algorithm = self._key_for(jwt.get_unverified_header(token))
-            claims = jwt.decode(
+            content: dict[str, Any] = jwt.decode(
                 token, key, algorithms=[algorithm], leeway=TOKEN_LEEWAY_SECONDS, options={"require": ["exp"]}
             )
         except jwt.ExpiredSignatureError:
             raise refused_token("it has expired") from None
         except jwt.MissingRequiredClaimError:
             raise refused_token("it has no exp") from None
-        except (jwt.PyJWTError, ValueError):
+        except jwt.ImmatureSignatureError:
+            raise refused_token("it is not valid yet") from None
+        except jwt.InvalidAudienceError:
+            raise refused_token("it is for somebody else: it has an aud") from None
+        except (jwt.PyJWTError, ValueError, OverflowError):  # the last: an exp without end
             raise refused_token("its signature is not by a key of ours") from None
-        return _claims(claims)
+        return content
 
     def _key_for(self, header: Mapping[str, Any]) -> tuple[Any, str]:
         kid = header.get("kid")
@@ -133,12 +178,19 @@ def _bearer(headers: Headers) -> str | None:
 
 
 def _claims(claims: Mapping[str, Any]) -> ShapeClaims:
-    fields = {name: claims[name] for name in (*_FIXED, *_CLAIMABLE) if claims.get(name) is not None}
+    fields = {name: claims[name] for name in (*_FIXED, *_CLAIMABLE) if name in claims}
     if isinstance(columns := fields.get("columns"), list) and all(isinstance(one, str) for one in columns):
         fields["columns"] = ",".join(columns)
-    params = claims.get("params") or {}
-    if not isinstance(params, dict) or not all(isinstance(text, str) for text in (*fields.values(), *params.values())):
+    params = claims.get("params", {})
+    if not isinstance(params, dict) or not all(map(_is_text, (*fields.values(), *params, *params.values()))):
         raise refused_token("a claim about the shape is not text")
+    if blank := [name for name, text in fields.items() if not text.strip()]:  # in a request, as if it were not there
+        raise refused_token(f"its claim {blank[0]} is empty: leave it out to claim all")
     if "table" not in fields:
         raise refused_token("it claims no table")
     return ShapeClaims(fields, params)
+
+
+def _is_text(value: object) -> bool:
+    """Text that can be sent: half a pair of surrogates, which JSON can say, cannot."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)

@@ -1,12 +1,23 @@
 """Many readers in one thread, with so little work for each that the server is what is measured."""
 
+import resource
 import selectors
 import socket
+import sys
 import time
 from collections.abc import Callable
 
 READ_BYTES = 65_536
+FILES_KEPT = 200
+"""Open files that a process needs for all else."""
 ROUND_SECONDS_MAX = 60
+
+
+def room() -> int:
+    """How many readers a process can have, once it may open as many files as the system lets it."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard - FILES_KEPT
 
 
 class Reader:

@@ -59,7 +59,7 @@ async def serve(rows: int) -> None:
     tx = 500
     async with serving(Envelope(rig.app.in_front_of(Starlette())), listener):
         say(f"{listener.getsockname()[1]} {rig.entry.handle}")
-        while line := (await lines.readline()).decode().strip():
+        while (line := (await lines.readline()).decode().strip()) and line != "stop":
             match line:
                 case "cpu":
                     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -77,6 +77,8 @@ async def serve(rows: int) -> None:
                     rig.store.append(rig.entry.log, row, after=after, aligned=LogOffset.aligned(tx, 1))
                     rig.collector.upto = LogOffset.aligned(tx, 1)
                     say(f"{tx}_0")
+        rig.app.stop()
+    say("stopped")
 
 
 def resident_bytes() -> int:

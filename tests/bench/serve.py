@@ -1,7 +1,8 @@
 """How fast shapes are served over HTTP: a first sync, many who wait, and many who follow one shape.
 
 The server is a process of its own, over a store in memory, so that neither Postgres nor a disk is measured; the client
-reads bytes off sockets and looks at headers only. Ratios have no limit to compare with: targets are absolute.
+reads bytes off sockets and looks at headers only. Beside that, once with a real Postgres and all of the program: what
+lies between a hundred writers and a reader. Ratios have no limit to compare with: targets are absolute.
 """
 
 import asyncio
@@ -13,26 +14,29 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from tests.bench._crowd import Crowd, Reader
+from cdc.http.server import connections_max
+from tests.bench._crowd import Crowd, Reader, room
+from tests.bench._npm_sync import npm_sync
+from tests.bench._writers import writers
 from tests.bench.measuring import options_parser, progress, scaled
 from tests.bench.rows import Row, bounded
 
 ROWS = 1_000_000
-HELD = 9_000
-"""Connections need two descriptors, one on either side, and 10,000 are the server's own bound."""
+HELD = 10_000
+"""As many as a server may hold; fewer where the system lets a process open fewer files, and the rows say how many."""
 FOLLOWERS = 1_000
 COMMITS = 40
 COMMIT_SECONDS = 0.1
 HOLD_SECONDS_MAX = 60
 SYNC_COLD_MIN, SYNC_KEPT_MIN = 250_000, 400_000
-HELD_KB_MAX, WAKE_SECONDS_MAX = 16, 0.5
+HELD_KB_MAX, WAKE_SECONDS_MAX, STOP_SECONDS_MAX = 16, 0.5, 2
 LAST_READER_MS_MAX = 50
 
 
 def run(arguments: list[str]) -> list[Row]:
     """Measure each of them, on one server."""
     options = options_parser("serve", __doc__).parse_args(arguments)
-    return asyncio.run(_measure(options.scale))
+    return asyncio.run(_measure(options.scale)) + writers(options.scale)
 
 
 @dataclass
@@ -102,9 +106,13 @@ async def _measure(scale: float) -> list[Row]:
             rows.append(Row(f"sync {name}", rate, "rows/s", target=f">= {least:,}", met=rate >= least))
             rows.append(Row(f"sync {name}, bytes", size / seconds / 1e6, "MB/s"))
             rows.append(Row(f"sync {name}, a second of the server's processor", count / cpu, "rows/s"))
+        progress(f"serve: {count:,} rows, the npm client")
+        rows += await asyncio.to_thread(npm_sync, f"http://127.0.0.1:{server.port}/v1/shape", count)
+    held = min(scaled(HELD, scale), room(), connections_max())
     async with serving(1_000) as server:
-        rows += await _hold(server, scaled(HELD, scale))
+        rows += await _hold(server, held)
         rows += await _follow(server, scaled(FOLLOWERS, scale))
+        rows += await _stop(server, held)
     return rows
 
 
@@ -154,6 +162,25 @@ async def _hold(server: Server, count: int) -> list[Row]:
         bounded(f"all {count:,} are woken and answered", "s", [seconds], value_max=WAKE_SECONDS_MAX),
         Row("the same, of the server's processor, each", cpu / count * 1e6, "us"),
         Row("to take and hold a request, of the server's processor", held_cpu / count * 1e6, "us"),
+    ]
+
+
+async def _stop(server: Server, count: int) -> list[Row]:
+    """The end of the server, beside as many as it holds."""
+    progress(f"serve: a stop beside {count:,} held requests")
+    crowd = await asyncio.to_thread(Crowd, server.port, count)
+    offset = await server.tell("offset")
+    await asyncio.to_thread(crowd.ask, _request(server.query(offset, live=True)))
+    await _until_held(server, count)
+    taking = asyncio.create_task(asyncio.to_thread(crowd.take, lambda _, __: True, may_close=True))
+    start = time.perf_counter()
+    assert await server.tell("stop") == "stopped"
+    seconds = time.perf_counter() - start
+    unanswered = await taking
+    crowd.close()
+    return [
+        bounded(f"a stop beside {count:,} held requests", "s", [seconds], value_max=STOP_SECONDS_MAX),
+        Row("of them, closed without an answer", unanswered, "requests"),
     ]
 
 

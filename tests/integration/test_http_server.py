@@ -33,11 +33,16 @@ def follow(served: Served) -> tuple[str, str]:
             return handle, offset
 
 
+def number(served: Served, name: str) -> int:
+    """One of the server's own."""
+    lines = served.get("/metrics").text.splitlines()
+    (line,) = [line for line in lines if line.startswith(f"{name} ")]
+    return int(float(line.split()[1]))
+
+
 def held(served: Served) -> int:
     """Requests that are held, as the server counts them."""
-    lines = served.get("/metrics").text.splitlines()
-    (line,) = [line for line in lines if line.startswith("shapelog_http_held_requests ")]
-    return int(float(line.split()[1]))
+    return number(served, "shapelog_http_held_requests")
 
 
 def test_a_page_of_another_name_reads_nothing(newest_database: Database, tmp_path: Path) -> None:
@@ -54,6 +59,23 @@ def test_a_page_of_another_name_reads_nothing(newest_database: Database, tmp_pat
 def test_who_brings_the_secret_may_use_any_name(newest_database: Database, tmp_path: Path) -> None:
     with serving(newest_database, tmp_path / "data", "--secret", "s") as served:
         assert httpx.get(f"{served.url}/v1/admin/status?secret=s", headers=EVIL).status_code == 200
+        assert served.stop() == 0
+
+
+def test_connections_are_counted(newest_database: Database, tmp_path: Path) -> None:
+    with serving(newest_database, tmp_path / "data") as served:
+        address = urlsplit(served.url)
+        accepted = number(served, "shapelog_http_connections_accepted_total")
+        for request in (b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n", b"nonsense\r\n\r\n"):
+            with socket.create_connection((address.hostname, address.port)) as client:
+                client.sendall(request)
+                while client.recv(1_000):
+                    pass
+        assert number(served, "shapelog_http_connections_accepted_total") > accepted + 2  # and this one
+        assert number(served, 'shapelog_http_connections_cut_total{reason="no_request"}') == 1
+        assert number(served, 'shapelog_http_connections_cut_total{reason="takes_little"}') == 0
+        assert number(served, 'shapelog_http_connections_turned_away_total{reason="full"}') == 0
+        until(lambda: number(served, "shapelog_http_connections") == 1, "all others to end")
         assert served.stop() == 0
 
 

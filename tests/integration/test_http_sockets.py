@@ -16,7 +16,10 @@ import uvloop
 from cdc.http.server import connections_max, listen, serving
 from cdc.limits import DESCRIPTORS_KEPT
 from shapes.http.connection import CONNECTION
+from shapes.http.connection_counts import ConnectionCounts, Cut, TurnedAway
+from shapes.http.connections import Connections
 from shapes.http.limits import CONNECTIONS_MAX, HEAD_BYTES_MAX, SEND_PIECE_BYTES
+from shapes.http.taking import TakingLimits
 from tests.unit.test_http_connection import Holder, echo
 from tests.waiting import eventually
 
@@ -34,10 +37,10 @@ def in_its_loop(work: Coroutine[Any, Any, None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def listening(app: Any) -> AsyncIterator[int]:
+async def listening(app: Any, counts: ConnectionCounts | None = None) -> AsyncIterator[int]:
     """A server in this process; its port."""
     with contextlib.closing(listen("127.0.0.1", 0)) as listener:
-        async with serving(app, listener):
+        async with serving(app, listener, counts):
             yield listener.getsockname()[1]
         assert asyncio.all_tasks() == {asyncio.current_task()}, "a task is left"
 
@@ -150,9 +153,11 @@ def test_a_crowd_of_connections_leaves_files_to_the_rest_of_the_program(monkeypa
     monkeypatch.setattr("cdc.http.server.CONNECTIONS_MAX", 50)
 
     async def run() -> None:
-        async with listening(echo) as port:
+        counts = ConnectionCounts()
+        async with listening(echo, counts) as port:
             crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
             assert (await ask(port, b"")).startswith(b"HTTP/1.1 503 ")
+            assert (counts.accepted, counts.turned_away[TurnedAway.FULL]) == (50, 1)
             crowd[0][1].write(GET)
             assert (await crowd[0][0].readline()) == b"HTTP/1.1 200 OK\r\n"
             for _, writer in crowd:
@@ -202,5 +207,103 @@ def test_a_server_without_a_descriptor_left_goes_on_when_there_is_one() -> None:
             for client in clients:
                 client.close()
             assert (await ask(port, b"GET /a HTTP/1.1\r\nconnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+    in_its_loop(run())
+
+
+@contextlib.asynccontextmanager
+async def looked_at(app: Any, taking: TakingLimits) -> AsyncIterator[tuple[int, ConnectionCounts]]:
+    """A server that looks at its connections often."""
+    loop = asyncio.get_running_loop()
+    with contextlib.closing(listen("127.0.0.1", 0)) as listener:
+        connections = Connections(app, taking=taking)
+        server = await loop.create_server(connections.connect, sock=listener)
+        try:
+            yield listener.getsockname()[1], connections.counts
+        finally:
+            server.close()
+            await connections.end(1)
+
+
+async def connected(port: int, receive_bytes: int) -> socket.socket:
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+    return client
+
+
+def test_who_takes_a_little_now_and_then_is_cut_off_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapes.http.connections.CONNECTIONS_LOOK_SECONDS", 0.02)
+    sent = 0
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal sent
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not scope[CONNECTION].is_lost:
+            sent += SEND_PIECE_BYTES if scope["path"] == "/slow" else 0
+            await send({"type": "http.response.body", "body": bytes(SEND_PIECE_BYTES), "more_body": True})
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        limits = TakingLimits(silent_seconds=SECONDS, window_seconds=0.5, bytes_a_second=2**20)
+        async with looked_at(endless, limits) as (port, counts):
+            slow, fast = await connected(port, 8_192), await connected(port, 2**20)
+            await loop.sock_sendall(slow, b"GET /slow HTTP/1.1\r\n\r\n")
+            await loop.sock_sendall(fast, b"GET /fast HTTP/1.1\r\n\r\n")
+            taken, next_byte = 0, 0.0
+            while not counts.cut.total():
+                assert await loop.sock_recv(fast, 2**20), "who takes what there is gets more"
+                if loop.time() > next_byte:
+                    with contextlib.suppress(BlockingIOError):
+                        taken += len(slow.recv(1))
+                    next_byte = loop.time() + 0.01
+                await asyncio.sleep(0)  # what is there already is taken without a turn for others
+            assert counts.cut == {**dict.fromkeys(Cut, 0), Cut.TAKES_LITTLE: 1}
+            assert sent - taken < 2**20, "the system holds no megabytes for a slow reader"
+            assert (counts.open, counts.accepted) == (1, 2)
+            slow.close()
+            fast.close()
+            await eventually(lambda: counts.open == 0, "the other to end")
+
+    in_its_loop(run())
+
+
+def test_a_head_that_comes_byte_by_byte_has_no_more_time_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapes.http.connections.CONNECTIONS_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("shapes.http.connection.HEAD_SECONDS_MAX", 0.3)
+
+    async def run() -> None:
+        async with looked_at(echo, TakingLimits()) as (port, counts):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n")
+            closed = asyncio.ensure_future(reader.read())
+            while not closed.done():
+                writer.write(b"x")
+                await asyncio.wait([closed], timeout=0.01)
+            assert await closed == b""
+            assert counts.cut == {**dict.fromkeys(Cut, 0), Cut.SLOW_HEAD: 1}
+            writer.close()
+
+    in_its_loop(run())
+
+
+def test_what_becomes_of_connections_is_counted() -> None:
+    """By the reason, where it was not the client's wish."""
+
+    async def failing(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("of a test")
+
+    async def run() -> None:
+        async with looked_at(failing, TakingLimits()) as (port, counts):
+            await ask(port, b"no request\r\n\r\n")
+            await ask(port, GET)
+            assert counts.accepted == 2
+            assert {reason: count for reason, count in counts.cut.items() if count} == {
+                Cut.NO_REQUEST: 1,
+                Cut.FAILED: 1,
+            }
+            await eventually(lambda: counts.open == 0, "all to end")
 
     in_its_loop(run())

@@ -174,3 +174,21 @@ async def test_what_is_refused_is_raised(newest_database: Database, tmp_path: Pa
             await Shape(stream_of(server, token="two\nlines")).catch_up_async()  # noqa: S106 - no token
     with pytest.raises(RequestRefused, match="begins with neither"):
         ShapeStream("127.0.0.1:3000/v1/shape", "items")
+
+
+async def test_an_address_may_have_parameters_and_logs_do_not(
+    newest_database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK, secret="sesame") as server:  # noqa: S106 - of a test
+        address = f"{server.url}{SHAPE}?secret=sesame&columns=id"
+        assert await ids(Shape(ShapeStream(address, "items"))) == EVERYTHING
+        with pytest.raises(RequestRefused, match="401"):
+            await Shape(ShapeStream(server.url + SHAPE, "items")).catch_up_async()
+    nobody = address.replace(server.url, f"http://user:sesame@127.0.0.1:{free_port()}")
+    caplog.set_level("WARNING", "shapes")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await Shape(ShapeStream(nobody, "items")).catch_up_async()
+    assert "no answer from http://127.0.0.1:" in caplog.text
+    assert "sesame" not in caplog.text

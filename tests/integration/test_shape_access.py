@@ -19,6 +19,7 @@ FILL = "INSERT INTO items SELECT g, 'v' || g, g % 2 FROM generate_series(1, 4) g
 SECRET = "open sesame"  # noqa: S105 - of a server that lives for seconds
 SIGNING = "thirty-two-bytes-of-a-signing-key"
 PATHS = ["/v1/shape", "/v1/shape/", "/v1//shape", "//v1/shape", "/v1/%73hape", "/v1/shape///", "/v1/%2fshape"]
+PATHS += ["/%76%31%2Fshape", "http://x/v1/shape", "http://open:sesame@x//v1/shape"]
 
 
 def raw_status(url: str, target: str) -> int:
@@ -47,12 +48,13 @@ async def test_the_secret_is_asked_for_on_every_spelling_of_the_path(database: D
 
 async def test_a_browser_may_ask_what_it_may_send(database: Database, tmp_path: Path) -> None:
     async with serving_shapes(database, tmp_path, secret=SECRET) as server:
-        asked = {"origin": "https://a.example", "access-control-request-headers": "if-none-match, x-else"}
+        wanted = "if-none-match, x-else, authorization, content-type"
+        asked = {"origin": "https://a.example", "access-control-request-headers": wanted}
         answer = await server.http.options(SHAPE, headers=asked)
         assert answer.status_code == 204
         assert answer.headers["access-control-max-age"] == "86400"
         assert answer.headers["access-control-allow-origin"] == "https://a.example"
-        assert answer.headers["access-control-allow-headers"] == "if-none-match"
+        assert answer.headers["access-control-allow-headers"] == "if-none-match,authorization,content-type"
         assert answer.headers["access-control-allow-methods"] == "GET, POST, HEAD, DELETE, OPTIONS"
         assert "cache-control" not in answer.headers
         plain = await server.http.get(SHAPE)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -19,7 +20,10 @@ from cdc.inspect.folder import opened
 from cdc.status.change_rates import ChangeRates
 from cdc.status.report import StatusDesk
 from cdc.status.slot_watch import SlotWatch
-from cdc.tail import Moved, Rows, Step, folder_steps, print_steps, server_steps
+from cdc.tail import Moved, Rows, Step, folder_steps, print_steps
+from cdc.tail_server import server_steps
+from shapes.http.app import ShapeApp
+from shapes.http.envelope import Envelope
 from shapes.registry import Entry
 from shapes.service import ShapeService
 from storage.flush_control import FlushOptions
@@ -29,6 +33,9 @@ from storage.store import StoreOptions
 from storage.store_reader import StoreReader
 from tests.loop import Loop, looping
 from tests.postgres import Database
+from tests.served import serving as serving_process
+from tests.served import shapelog, tailing
+from tests.waiting import until
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, v text)"
 FILL = "INSERT INTO items SELECT g, 'v' || g FROM generate_series(1, 100) g"
@@ -81,13 +88,14 @@ async def tailed(database: Database, folder: Path, source: str) -> AsyncIterator
         service = ShapeService(app.house, app.nursery)
         desk = StatusDesk(app, service, SlotWatch(database.conninfo(), "shapelog", "tests"), ChangeRates())
         with contextlib.closing(listen("127.0.0.1", 0)) as listener, opened(folder) as disk:
-            async with serving(Starlette(routes=Admin(service, desk).routes()), listener):
-                with AdminClient(url_of(listener), None) as client:
+            shapes, url = ShapeApp(service), url_of(listener)
+            async with serving(Envelope(shapes.in_front_of(Starlette(routes=Admin(service, desk).routes()))), listener):
+                with AdminClient(url, None) as client:
                     yield (
                         loop,
                         entry,
                         lambda after: (
-                            server_steps(client, "items", after)
+                            server_steps(client, url, None, "items", after)
                             if source == "server"
                             else folder_steps(disk, "items", after)
                         ),
@@ -145,3 +153,62 @@ def test_what_begins_anew_is_said_beside_the_rows() -> None:
     row = '{"offset":"0_0","kind":"insert","new":{"id":"1"}}'
     print_steps(iter([Moved("items-2"), Rows([row])]), out, notes, as_json=True)
     assert (out.getvalue(), "begins anew as items-2" in notes.getvalue()) == (f"{row}\n", True)
+
+
+ODD = (
+    """CREATE TABLE "odd.Name" (id int PRIMARY KEY, "a, b" text, big int[])""",
+    """INSERT INTO "odd.Name" SELECT g, 'v' || g, ARRAY[g] FROM generate_series(1, 3) g""",
+    """ALTER TABLE "odd.Name" REPLICA IDENTITY FULL""",
+)
+SECRET = "süß"  # noqa: S105 - of a server that lives for seconds
+
+
+def test_a_tail_of_a_server_tells_what_its_folder_has_over_a_restart_until_the_shape_is_removed(
+    newest_database: Database, tmp_path: Path
+) -> None:
+    """By a secret that is not ASCII, of a table and columns that have to be quoted, with a condition, in full."""
+    newest_database.execute(*ODD)
+    options = ("--secret", SECRET)
+    with serving_process(newest_database, tmp_path, *options) as served:
+        served.active()
+        asked = {"SHAPELOG_URL": served.url, "SHAPELOG_SECRET": SECRET}
+        definition = ("--where", "id > 1", "--columns", 'id,"a, b",big', "--replica", "full")
+        added = shapelog("shapes", "add", '"odd.Name"', "--name", "odd", *definition, **asked)
+        assert added.returncode == 0, added.stderr
+        port = str(urlsplit(served.url).port)
+        follow = ("odd", "--after", "-1", "--json")
+        with (
+            tailing(*follow, "--url", served.url, *options) as (lines, notes),
+            tailing(*follow, "--data-dir", str(tmp_path)) as (stored, _),
+        ):
+            until(lambda: len(lines) == 2, f"the base: {lines} {notes}")
+            newest_database.execute("""UPDATE "odd.Name" SET "a, b" = NULL WHERE id = 2""")
+            until(lambda: len(lines) == 3, f"the update: {lines} {notes}")
+            assert served.stop() == 0
+            with serving_process(newest_database, tmp_path, *options, "--port", port) as again:
+                newest_database.execute("""UPDATE "odd.Name" SET id = 7 WHERE id = 3""")
+                until(lambda: len(lines) == 5, f"what came after the restart: {lines} {notes}")
+                until(lambda: len(stored) == 5, f"the same in the folder: {stored}")
+                assert [told(line) for line in lines] == [told(line) for line in stored]
+                again.active()
+                assert shapelog("shapes", "remove", "odd", **asked).returncode == 0
+                until(lambda: any("no shape has this name" in note for note in notes), f"the end to be told: {notes}")
+                shapes = again.get("/v1/admin/shapes", params={"secret": SECRET}).json()["shapes"]
+                assert shapes == [], "nothing was made anew by being asked for"
+
+
+def told(line: str) -> dict[str, Any]:
+    """Of a row, what the protocol tells too: of what was before, only what differs from what is."""
+    row: dict[str, Any] = orjson.loads(line)
+    new, old = row["new"], row.pop("old", None)
+    if old is not None and row["kind"] == "update":
+        row["old"] = {name: value for name, value in old.items() if new.get(name) != value}
+    return row
+
+
+def test_a_wrong_secret_and_a_name_that_nobody_has_are_told(newest_database: Database, tmp_path: Path) -> None:
+    with serving_process(newest_database, tmp_path, "--secret", SECRET) as served:
+        refused = shapelog("tail", "items", "--url", served.url, "--secret", "wrong")
+        assert (refused.returncode, "wants its secret" in refused.stderr) == (2, True), refused.stderr
+        unknown = shapelog("tail", "items", "--url", served.url, "--secret", SECRET)
+        assert (unknown.returncode, "no shape has this name" in unknown.stderr) == (2, True), unknown.stderr

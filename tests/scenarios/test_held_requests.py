@@ -67,7 +67,7 @@ async def test_each_gets_his_own_headers_and_nobody_more_than_he_may_have() -> N
     rig.commit(500)
     answers = [await taken(socket) for socket in held]
     assert [one.headers["access-control-allow-origin"] for one in answers] == ["*", *origins[1:]]
-    assert [one.headers.get("vary") for one in answers] == [None, "origin", "origin"]
+    assert [one.headers.get("vary") for one in answers] == ["authorization", *2 * ["authorization, origin"]]
     assert len({one.headers["x-request-id"] for one in answers}) == 3
     assert len({one.body for one in answers}) == 1
     empty, by_post = await taken(head, "HEAD"), await taken(posted)

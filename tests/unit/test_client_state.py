@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shapes.client_state import Batch, Follower, Position
+from shapes.client_stream import ShapeStream
 from shapes.http.errors import RequestRefused
 from shapes.limits import (
     CLIENT_PAUSE_SECONDS_MAX,
@@ -218,8 +219,87 @@ def test_an_answer_that_was_cut_off_comes_again(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("status", "headers", "told"),
-    [(400, {}, "answered 400: why"), (302, {}, "answered 302"), (200, {}, "no electric-handle, electric-offset")],
+    [
+        (400, {}, "answered 400: why"),
+        (401, {}, "answered 401"),
+        (204, {}, "answered 204"),
+        (302, {}, "answered 302"),
+        (200, {}, "no electric-handle, electric-offset"),
+    ],
 )
 def test_what_is_no_use_to_ask_again_is_raised(status: int, headers: dict[str, str], told: str) -> None:
     with pytest.raises(RequestRefused, match=told):
         Follower({}).take(status, headers, b"why")
+
+
+def test_a_stream_that_a_cache_has_kept_does_not_come_at_once_for_ever() -> None:
+    follower = at_the_end(Follower({}, wants_events=True))
+    for _ in range(CLIENT_SHORT_STREAMS_MAX - 1):
+        follower.begins_stream(200, EVENTS)
+        assert list(follower.feed(b": keep-alive\n\n")) == []
+        follower.stream_ended(0.01, brought_anything=True, is_broken=False)
+        assert follower.pause_seconds(0) > 0
+    follower.begins_stream(200, EVENTS)
+    list(follower.feed(PlainServer.of([1]).events("0_inf")))
+    follower.stream_ended(0.01, brought_anything=True, is_broken=False)
+    assert follower.pause_seconds(1) == 0, "this one led on"
+
+
+INSERT: dict[str, Any] = {"operation": "insert"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"message": "maintenance"},
+        None,
+        [1],
+        [{"a": 1}],
+        [{"headers": [INSERT]}],
+        [{"headers": INSERT, "value": {}}],
+        [{"headers": INSERT, "key": "k", "value": ["1"]}],
+        [{"headers": INSERT, "key": "k", "value": {}, "old_value": "x"}],
+    ],
+)
+def test_json_of_somebody_else_is_raised(content: Any) -> None:
+    with pytest.raises(RequestRefused, match="no messages of a shape"):
+        Follower({}).take(200, {**HEADERS, "electric-offset": "5_0"}, orjson.dumps(content))
+    if isinstance(content, list):
+        follower = at_the_end(Follower({}, wants_events=True))
+        assert follower.begins_stream(200, EVENTS)
+        with pytest.raises(RequestRefused, match="no messages of a shape"):
+            list(follower.feed(b"data: " + orjson.dumps(content[0]) + b"\n\n"))
+
+
+@pytest.mark.parametrize("schema", ["[1]", '{"id":1}', "5"])
+def test_a_schema_that_is_none_is_raised(schema: str) -> None:
+    with pytest.raises(RequestRefused, match="electric-schema"):
+        Follower({}).take(200, {**HEADERS, "electric-offset": "5_0", "electric-schema": schema}, b"[]")
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 501, 503, 520, 599])
+def test_what_passes_by_itself_is_asked_for_again(status: int) -> None:
+    follower = Follower({})
+    assert follower.take(status, {}, b"<html>") is None
+    assert follower.pause_seconds(0) > 0
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://a", "http://", "http:///v1/shape", "http://\0/", "http://xn--a/", "http://a:99999/", "http://a:x/"]
+)
+def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
+    with pytest.raises(RequestRefused, match="the address"):
+        ShapeStream(url, "items")
+
+
+@pytest.mark.parametrize(
+    ("as_text", "value"), [(False, {"id": 7, "tags": ["a", None]}), (True, {"id": "7", "tags": "{a,NULL}"})]
+)
+def test_values_are_typed_or_stay_the_texts_that_came(as_text: bool, value: dict[str, Any]) -> None:
+    follower = Follower({"table": "items"}, parsers=None) if as_text else Follower({"table": "items"})
+    schema = {"id": {"type": "int4"}, "tags": {"type": "text", "dims": 1}}
+    headers = {**HEADERS, "electric-offset": "0_0", "electric-schema": orjson.dumps(schema).decode()}
+    told = {"key": "k", "value": {"id": "7", "tags": "{a,NULL}"}, "headers": {"operation": "insert"}}
+    batch = follower.take(200, headers, orjson.dumps([told]))
+    assert batch is not None
+    assert batch.changes[0].value == value

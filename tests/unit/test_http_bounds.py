@@ -8,6 +8,7 @@ import pytest
 from shapes.http.connection import CONNECTION
 from shapes.http.connections import Connections
 from shapes.http.limits import PIPELINED_MAX, SEND_PIECE_BYTES, SEND_SECONDS_MAX
+from shapes.http.taking import TakingLimits
 from tests.memory_socket import Answer, MemorySocket
 from tests.unit.test_http_connection import Holder, echo, ended
 from tests.waiting import eventually
@@ -117,6 +118,8 @@ async def test_one_connection_too_many_is_told_so() -> None:
     third = MemorySocket(connections)
     answer = await third.answer()
     assert (answer.status, answer.headers["connection"]) == (503, "close")
+    assert int(answer.headers["retry-after"]) > 0
+    assert answer.headers["cache-control"] == "no-store"
     await third.closed.wait()
     first.send(GET % 1)
     assert (await first.answer()).status == 200
@@ -140,12 +143,12 @@ async def test_a_reader_who_takes_as_much_as_is_written_is_not_cut_off() -> None
     connection = socket.connection
     connection.write(bytes(1000))
     for now in range(int(3 * SEND_SECONDS_MAX)):
-        connection.look(connections.now + now, SEND_SECONDS_MAX)
+        connection.look(connections.now + now, TakingLimits())
         connection.write(bytes(100))
         socket.unsent -= 100
     cut = [socket.is_aborted]
     for seconds in (100, 101 + SEND_SECONDS_MAX):
-        connection.look(connections.now + seconds, SEND_SECONDS_MAX)
+        connection.look(connections.now + seconds, TakingLimits())
         cut.append(socket.is_aborted)
     assert cut == [False, False, True]
     await socket.closed.wait()

@@ -20,6 +20,7 @@ from shapes.http.limits import (
     SEND_PIECE_BYTES,
     UPLOAD_SECONDS_MAX,
 )
+from shapes.http.taking import TakingLimits
 from tests.memory_socket import Answer, MemorySocket
 from tests.waiting import eventually
 
@@ -109,7 +110,7 @@ def test_whatever_is_sent_ends_in_answers_or_is_waited_for(data: bytes, begin: b
             await asyncio.sleep(0)
         if socket.sent:
             assert socket.sent.startswith((b"HTTP/1.1 200", b"HTTP/1.1 400"))
-        socket.connection.look(1e9, 1)
+        socket.connection.look(1e9, TakingLimits())
         async with asyncio.timeout(5):
             await connections.end(1)
         assert len(connections) == 0
@@ -169,7 +170,7 @@ async def test_what_is_no_request_is_told_so_and_ends_the_connection(request_byt
     assert answer.headers["connection"] == "close"
     assert socket.is_ended, "it is told, and whatever the client still sends is read, so that it hears of it"
     socket.send(bytes(1000))
-    socket.connection.look(asyncio.get_running_loop().time() + LINGER_SECONDS_MAX + 2, 1)
+    socket.connection.look(asyncio.get_running_loop().time() + LINGER_SECONDS_MAX + 2, TakingLimits())
     assert socket.is_closing()
     await ended(socket)
 
@@ -261,12 +262,13 @@ async def test_a_client_that_takes_nothing_is_cut_off() -> None:
     socket.send(b"GET / HTTP/1.1\r\n\r\n")
     await eventually(lambda: socket.unsent, "the first piece to be sent")
     unsent = socket.unsent
-    socket.connection.look(100, 30)
-    socket.connection.look(120, 30)
+    limits = TakingLimits(silent_seconds=30, window_seconds=1_000)
+    socket.connection.look(100, limits)
+    socket.connection.look(120, limits)
     socket.unsent -= 1  # it takes something
     cut = []
     for now in (140, 171):
-        socket.connection.look(now, 30)
+        socket.connection.look(now, limits)
         cut.append(socket.is_aborted)
     assert cut == [False, True]
     assert unsent <= 2 * SEND_PIECE_BYTES, "more than a piece waits"
@@ -281,9 +283,9 @@ async def test_connections_without_a_request_end_in_time() -> None:
     upload.send(b"POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nab")
     now = asyncio.get_running_loop().time()
     for socket, seconds in ((half, HEAD_SECONDS_MAX), (idle, IDLE_SECONDS_MAX), (upload, UPLOAD_SECONDS_MAX)):
-        socket.connection.look(now + seconds - 1, 1)
+        socket.connection.look(now + seconds - 1, TakingLimits())
         assert not socket.is_closing()
-        socket.connection.look(now + seconds + 2, 1)
+        socket.connection.look(now + seconds + 2, TakingLimits())
         assert socket.is_closing()
         await socket.closed.wait()
     await asyncio.sleep(0)
