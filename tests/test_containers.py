@@ -6,6 +6,7 @@ Linters know the formats; what no linter knows is whether a metric, a variable o
 import importlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -83,10 +84,57 @@ def metrics_of(expression: str) -> set[str]:
 
 
 def test_every_alert_says_what_to_do_first() -> None:
+    runbook = (ROOT / "docs/runbook.md").read_text("utf-8")
+    led = set(re.findall(r"`(Shapelog\w+)`", runbook))
+    assert led == {rule["alert"] for rule in rules()}, "the table on top of docs/runbook.md leads from every alert"
     for rule in rules():
         assert rule["labels"]["severity"] in {"page", "warn"}, rule["alert"]
         assert rule["annotations"]["summary"], rule["alert"]
         assert rule["labels"]["severity"] == "warn" or rule["annotations"]["description"], rule["alert"]
+
+
+MINUTES = 120
+FIRING = [
+    ({'shapelog_wal_budget_used_ratio{job="shapelog"}': 0.4}, set()),
+    ({'shapelog_wal_budget_used_ratio{job="shapelog"}': 0.6}, {"ShapelogWalBudget"}),
+    ({'shapelog_insurance_step{step="calm"}': 0, 'shapelog_insurance_step{step="alert"}': 1}, {"ShapelogWalBudget"}),
+    (
+        {'shapelog_insurance_step{step="calm"}': 0, 'shapelog_insurance_step{step="end"}': 1},
+        {"ShapelogWalBudget", "ShapelogInsuranceActs"},
+    ),
+    ({"shapelog_slot_found": 1, "shapelog_wal_budget_bytes": 4e9}, set()),
+    ({"shapelog_slot_found": 1}, {"ShapelogWithoutWalBudget"}),
+    ({'shapelog_folds_failed_total{code="cannot_fold"}': (0, 1)}, {"ShapelogCannotFold"}),
+    (
+        {'shapelog_flushed_held{by="rows"}': 1, "shapelog_flushed_lag_bytes": 9, "shapelog_flushed_lsn": 7},
+        {"ShapelogStandsStill"},
+    ),
+    ({'shapelog_flushed_held{by="rows"}': 1, "shapelog_flushed_lag_bytes": 9, "shapelog_flushed_lsn": (7, 1)}, set()),
+    ({'up{job="shapelog"}': 0}, {"ShapelogDown"}),
+]
+"""Series, with what each minute adds if there is a pair, and who is alerted after two hours."""
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here: apt install prometheus")
+@pytest.mark.parametrize(("series", "alerted"), FIRING, ids=lambda one: "-".join(one)[:60])
+def test_alerts_fire_when_they_should(series: dict[str, Any], alerted: set[str], tmp_path: Path) -> None:
+    """By Prometheus' own rules, in its own time."""
+    given = []
+    for name, value in series.items():
+        start, step = value if isinstance(value, tuple) else (value, 0)
+        given.append({"series": name, "values": f"{start}+{step}x{MINUTES}"})
+    firing = {
+        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+        "eval_time": f"{MINUTES}m",
+        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(alerted)],
+    }
+    test = {"interval": "1m", "input_series": given, "promql_expr_test": [firing]}
+    case = tmp_path / "case.yml"
+    case.write_text(json.dumps({"rule_files": [str(DOCKER / "prometheus/alerts.yml")], "tests": [test]}))
+    found = subprocess.run(
+        ["promtool", "test", "rules", str(case)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_variables_of_the_containers_are_those_of_options() -> None:

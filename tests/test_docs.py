@@ -3,11 +3,9 @@
 Modules are read when a test runs, not at import, so that one missing module fails one test.
 """
 
-import ast
 import importlib
 import inspect
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -15,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pglast
 import pytest
 import typer
 
@@ -147,18 +144,6 @@ def test_settings_are_explained() -> None:
         assert default.strip().strip("`") in fits, name
 
 
-def test_examples_name_commands_and_options_that_exist() -> None:
-    known = commands_and_parameters()
-    for source in sources():
-        if source.path.suffix == ".md":
-            for first, rest in re.findall(r"^(?:\$ )?shapelog ([a-z]\S*)(.*)$", source.text, re.MULTILINE):
-                longer = " ".join((first, *rest.split()[:1]))
-                command = longer if longer in known else first
-                assert command in known, f"{source.path}: there is no command {command}"
-                unknown = set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - known[command]
-                assert not unknown, f"{source.path}: shapelog {command} has no {unknown}"
-
-
 def commands_and_parameters() -> dict[str, set[str]]:
     """What each command takes, as users write it; the program's own options under the empty name."""
     program: Any = typer.main.get_command(importlib.import_module("cdc.cli").app)
@@ -172,21 +157,6 @@ def commands_and_parameters() -> dict[str, set[str]]:
 def parameter_name(parameter: Any) -> str | None:
     name: str = parameter.metavar if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
     return None if name == "--help" else name
-
-
-def test_examples_in_sql_and_python_can_be_read() -> None:
-    blocks = [
-        (source, kind, text)
-        for source in sources()
-        if source.path.suffix == ".md"
-        for kind, text in re.findall(r"^ *```(sql|python)\n(.*?)^ *```", source.text, re.MULTILINE | re.DOTALL)
-    ]
-    assert {kind for _, kind, _ in blocks} == {"sql", "python"}, "is this still how documents mark examples?"
-    for source, kind, text in blocks:
-        if kind == "sql":
-            assert pglast.parse_sql(text), source
-        else:
-            compile(textwrap.dedent(text), str(source), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_commands_in_documents_exist() -> None:

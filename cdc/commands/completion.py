@@ -9,6 +9,10 @@ import typer
 VARIABLE: Final = "_SHAPELOG_COMPLETE"
 """Set by the shell's script when it asks for completions."""
 
+_ZSH_HEAD: Final = "#compdef shapelog"
+_ZSH_BEGIN: Final = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"
+"""A zsh without settings of its own has not begun its completion, and would not know what to do with the rest."""
+
 
 def prepare() -> None:
     """Let the program answer a shell that asks."""
@@ -38,4 +42,7 @@ def completion(
     """  # noqa: D301 - typer wants the control character itself
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it has no other public name
 
-    typer.echo(get_completion_script(prog_name="shapelog", complete_var=VARIABLE, shell=shell.value))
+    script = get_completion_script(prog_name="shapelog", complete_var=VARIABLE, shell=shell.value)
+    if shell is Shell.ZSH:
+        script = script.replace(_ZSH_HEAD, f"{_ZSH_HEAD}\n{_ZSH_BEGIN}", 1)
+    typer.echo(script)

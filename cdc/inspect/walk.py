@@ -3,10 +3,9 @@
 Where to go on is always said: the position after the last row printed, which is good for the next `--after`.
 """
 
-import contextlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from storage.bases import Base
 from storage.disk import LocalDisk
-from storage.errors import AboveUpper
+from storage.errors import AboveUpper, Refetch
 from storage.folder_reader import FolderReader
 from storage.offset import BEFORE_ALL, SNAPSHOT_END, LogOffset
 from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, XID, Kind, wire_sizes
@@ -61,12 +60,20 @@ class LogRows:
                 if left <= 0:
                     return
 
-    def followed(self) -> Iterator[pa.RecordBatch]:
-        """What there is, and what comes, without an end."""
+    def followed(self, begins_anew: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+        """What there is, and what comes, without an end.
+
+        Where what follows is in a newer base only, all begins anew with that base, and that is said first.
+        """
         while True:
             self.forget_files()
-            with contextlib.suppress(AboveUpper):  # the writer is recovering: what was seen comes again
+            try:
                 yield from self.batches()
+            except AboveUpper:
+                pass  # the writer is recovering: what was seen comes again
+            except Refetch:
+                self.position = BEFORE_ALL
+                begins_anew()
             time.sleep(LOOK_SECONDS)
 
     def forget_files(self) -> None:

@@ -140,7 +140,7 @@ class StatusDesk:
 
 def slot_facts(name: str, look: SlotLook | None, rate: WalRate) -> dict[str, Any]:
     """The slot, as JSON; all is None where nobody could look."""
-    slot = None if look is None else look.slot
+    slot, decoding = (None, None) if look is None else (look.slot, look.decoding)
     per_second = rate.bytes_per_second
     facts: dict[str, Any] = {
         "name": name,
@@ -160,6 +160,8 @@ def slot_facts(name: str, look: SlotLook | None, rate: WalRate) -> dict[str, Any
         "loss": slot.loss,
         "safe_wal_bytes": slot.safe_wal_bytes,
         "seconds_left": seconds_left(slot.safe_wal_bytes, per_second),
+        "walsender_state": None if decoding is None else decoding.walsender_state,
+        "spilled_bytes": None if decoding is None else decoding.spilled_bytes,
     }
 
 
@@ -184,6 +186,8 @@ _SLOT_FACTS: Final = (
     "loss",
     "safe_wal_bytes",
     "seconds_left",
+    "walsender_state",
+    "spilled_bytes",
 )
 
 

@@ -15,6 +15,20 @@ from cdc.source.slot import SlotState
 
 
 @dataclass(frozen=True, slots=True)
+class Decoding:
+    """What the server's own work for the slot is like; None where it does not say."""
+
+    walsender_state: str | None
+    """Of the walsender that reads it: *catchup*, *streaming* .."""
+    spilled_bytes: int | None
+    """Of transactions that were too large for its memory, and went to its disk first; since its statistics began."""
+    decoded_bytes: int | None
+    """Of all transactions, likewise."""
+    catalog_xmin_age: int | None
+    """Transactions since the oldest whose rows of the server's catalog it must keep: vacuum waits for the slot."""
+
+
+@dataclass(frozen=True, slots=True)
 class SlotLook:
     """The slot and the server's WAL at one moment."""
 
@@ -24,6 +38,7 @@ class SlotLook:
     slot: SlotState | None
     oldest: Holder | None = None
     """The oldest transaction of the server that has written; looked for where it may be what keeps WAL."""
+    decoding: Decoding | None = None
 
     @property
     def retained_bytes(self) -> int | None:

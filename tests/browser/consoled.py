@@ -35,6 +35,10 @@ SHOP = (
     """INSERT INTO customers SELECT g, 'Customer ' || g, (ARRAY['Bern', 'Graz', 'Ulm'])[1 + g % 3]
        FROM generate_series(1, 300) g""",
 )
+WAL_OF_70_MB = (
+    "CREATE TABLE aside AS SELECT g, repeat('x', 1000) AS filler FROM generate_series(1, 68000) g",
+    "INSERT INTO orders VALUES (2, 1, 'new', 3)",  # the stream has come so far
+)
 ORDER = """
     WITH o AS (INSERT INTO orders SELECT g, g %% 300 + 1, 'new', g %% 97 FROM generate_series(%s::int, %s) g
           RETURNING id)

@@ -5,17 +5,20 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from playwright.async_api import FloatRect
 
 from cdc.http.console.page import CONSOLE_PATH
+from cdc.insurance.ladder import Terms
 from storage.lake.materialize import Order, materialize
 from storage.lake.spark import run_here
+from storage.limits import MIB
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.browser.chromium import PHONE, WIDE, browsing
-from tests.browser.consoled import SHOP, Consoled, Customers, consoled
+from tests.browser.consoled import SHOP, WAL_OF_70_MB, Consoled, Customers, consoled
 from tests.postgres import WANTED, Database, make_server, new_database
 from tests.shape_server import Reader
 from tests.waiting import eventually
@@ -26,9 +29,49 @@ TOPS = {WIDE: 895, PHONE: 980}
 LAZY = StoreOptions(BufferOptions(flush_age_seconds=8.0))
 """Rows wait for a flush for so long that a picture shows who holds G."""
 
+LOOKS = ((WIDE, "light"), (WIDE, "dark"), (PHONE, "light"), (PHONE, "dark"))
+BUDGET = Terms(budget_bytes=128 * MIB)
+
+
+async def take_insured(database: Database, folder: Path) -> None:
+    """A slot that has used up more than half of what it may keep."""
+    database.execute(*SHOP)
+    never = StoreOptions(BufferOptions(flush_age_seconds=3600.0))
+    with tempfile.TemporaryDirectory() as data:
+        async with consoled(database, Path(data) / "logs", store=never, terms=BUDGET) as console:
+            await console.loop.add("orders", "orders")
+            database.execute("INSERT INTO orders VALUES (1, 1, 'new', 3)", *WAL_OF_70_MB)
+            for size, scheme in LOOKS:
+                async with browsing(size, scheme) as tab:
+                    await tab.page.goto(f"{console.console}#/slot")
+                    await tab.page.locator("#trouble p.warning").wait_for()
+                    name = f"insured-{scheme}-{size[0]}.png"
+                    await tab.page.screenshot(path=folder / name, full_page=True)
+                    insurance = await tab.page.locator(".panel").nth(1).bounding_box()
+                    assert insurance is not None
+                    clip = FloatRect(x=0, y=0, width=size[0], height=insurance["y"] + insurance["height"] + 16)
+                    await tab.page.screenshot(path=folder / f"top-{name}", full_page=True, clip=clip)
+
+
+async def take_empty(database: Database, folder: Path) -> None:
+    """A system without a shape, and then without a server."""
+    with tempfile.TemporaryDirectory() as data:
+        async with AsyncExitStack() as tabs:
+            async with consoled(database, Path(data) / "logs") as console:
+                pages = {}
+                for size, scheme in LOOKS:
+                    tab = await tabs.enter_async_context(browsing(size, scheme))
+                    pages[f"{scheme}-{size[0]}.png"] = page = tab.page
+                    await page.goto(console.console)
+                    await page.locator(".chart .line").first.wait_for(state="attached")  # a flat line is no sight
+                    await page.screenshot(path=folder / f"empty-{scheme}-{size[0]}.png", full_page=True)
+            for name, page in pages.items():
+                await page.locator("#trouble p.fault").wait_for()
+                await page.screenshot(path=folder / f"dead-{name}", full_page=True)
+
 
 async def take(database: Database, folder: Path) -> None:
-    """All pictures."""
+    """All views, under load."""
     database.execute(*SHOP)
     with tempfile.TemporaryDirectory() as data:
         logs, lake = Path(data) / "logs", Path(data) / "lake"
@@ -43,7 +86,7 @@ async def take(database: Database, folder: Path) -> None:
                 shown: bool = await eventually(lambda: _has_curves(console), "half a minute of curves", 60)
                 assert shown
                 await asyncio.to_thread(materialize, Order(logs, lake), run_here, lambda _: None)
-                for size, scheme in ((WIDE, "light"), (WIDE, "dark"), (PHONE, "light"), (PHONE, "dark")):
+                for size, scheme in LOOKS:
                     await _take(console, folder, size, scheme)
 
 
@@ -95,7 +138,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     server = make_server(WANTED[-1], max_slot_wal_keep_size="2GB")
     try:
-        asyncio.run(take(new_database(server), folder))
+        for pictures in (take, take_insured, take_empty):
+            database = new_database(server)
+            asyncio.run(pictures(database, folder))
+            database.remove()  # its slot too, whose name the next one wants
     finally:
         server.remove()
 

@@ -14,13 +14,13 @@ from playwright.async_api import Page, expect
 
 from cdc.insurance.ladder import Terms
 from storage.errors import SharedDiskFault
-from storage.lake.materialize import Order, materialize
+from storage.lake.materialize import Order, Told, materialize
 from storage.lake.spark import run_here
 from storage.limits import MIB
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
 from tests.browser.chromium import PHONE, browsing
-from tests.browser.consoled import SHOP, Customers, consoled
+from tests.browser.consoled import SHOP, WAL_OF_70_MB, Customers, consoled
 from tests.postgres import Database, Server, new_database
 from tests.shape_server import Reader
 from tests.waiting import eventually
@@ -29,11 +29,6 @@ SECRET = "s3crët"  # noqa: S105 - of these tests only
 VIEWS = ("overview", "shapes", "slot", "lake", "events", "doctor")
 LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0, flush_log_rows=10))
 """Nothing is flushed for its age: whoever has a few rows holds G, and is freed by more of them."""
-
-WAL_OF_70_MB = (
-    "CREATE TABLE aside AS SELECT g, repeat('x', 1000) AS filler FROM generate_series(1, 68000) g",
-    "INSERT INTO orders VALUES (2, 1, 'new', 3)",  # the stream has come so far
-)
 
 
 async def overflow(page: Page) -> int:
@@ -127,6 +122,7 @@ async def test_a_step_of_slot_insurance_is_told_on_every_view(newest_database: D
         newest_database.execute("INSERT INTO orders VALUES (1, 1, 'new', 3)", *WAL_OF_70_MB)
         await expect(page.locator("#trouble")).to_contain_text(re.compile(r"\d % of .* is used: nothing is done yet"))
         await expect(page.locator(".pill.warning", has_text="alert")).to_have_count(1)
+        await expect(page.locator(".panel").first.locator(".why.warning")).to_have_count(1)
         await expect(page.locator(".facts").first).to_contain_text("the shape orders")
         await expect(page.locator(".facts").first).to_contain_text("shapelog shapes remove orders")
         await page.keyboard.press("1")
@@ -142,14 +138,21 @@ async def test_the_lake_has_its_tables_as_they_grow(newest_database: Database, t
         await tab.page.goto(f"{console.console}#/lake")
         await expect(tab.page.locator(".empty")).to_contain_text(f"There is no version in {lake} yet")
         await console.loop.caught_up()
-        await asyncio.to_thread(materialize, Order(tmp_path / "data", lake), run_here, lambda _: None)
+        told: list[Told] = []
+
+        async def is_made() -> bool:
+            await asyncio.to_thread(materialize, Order(tmp_path / "data", lake), run_here, told.append)
+            return told[-1].step.version is not None
+
+        made: bool = await eventually(is_made, "the shape to be on record, and so in a version")
+        assert made
         row = tab.page.locator("tbody tr").first
         await expect(row).to_contain_text("customers")
         await expect(row.locator("td").nth(1)).to_have_text("300")
 
         newest_database.execute("DELETE FROM customers WHERE id > 100")
         await console.loop.caught_up()
-        await asyncio.to_thread(materialize, Order(tmp_path / "data", lake), run_here, lambda _: None)
+        made = await eventually(is_made, "a version without them")
         await expect(row.locator("td").nth(1)).to_have_text("100")
         await expect(tab.page.locator("h2").nth(1)).to_have_text("Versions")
         assert await overflow(tab.page) <= 0
@@ -243,8 +246,9 @@ async def test_an_empty_system_and_a_dead_server_look_sane(newest_database: Data
                 await page.locator(".view .panel").first.wait_for()
                 shown = await page.locator("main").inner_text()
                 assert not re.search(r"undefined|NaN|null|\[object", shown), (view, shown)
-            await page.goto(f"{console.console}#/shapes")
-            await expect(page.locator("main")).to_contain_text("shapelog shapes add TABLE")
+            for view in ("overview", "shapes"):
+                await page.goto(f"{console.console}#/{view}")
+                await expect(page.locator("main")).to_contain_text("shapelog shapes add TABLE")
             await page.goto(f"{console.console}#/shapes/gone")
             await expect(page.locator("main")).to_contain_text("No living shape has this name or handle.")
             assert tab.complaints == []

@@ -1,7 +1,6 @@
 """What users' own tests get from us: a sandbox, as a fixture and as a context; the page about it is run."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +9,23 @@ import psycopg
 import pytest
 
 from cdc.testing import Sandbox, sandbox
+from tests.examples import blocks
 from tests.postgres import Database
 from tests.tree import ROOT
 
 pytest_plugins = ["cdc.testing.fixtures"]
+
+THEIRS = "postgresql://postgres@127.0.0.1/postgres"
+"""The server in the page's last example."""
+
+IN_THEIRS = """
+import os
+from psycopg.conninfo import conninfo_to_dict
+
+def test_it(shapelog):
+    wanted = conninfo_to_dict(os.environ["DATABASE_URL"])
+    assert conninfo_to_dict(shapelog.database_url)["port"] == wanted["port"]
+"""
 
 SLOTS = r"SELECT 1 FROM pg_replication_slots WHERE slot_name LIKE 'shapelog\_test\_%'"
 
@@ -49,15 +61,28 @@ def test_nothing_is_left_of_a_sandbox_and_two_of_one_server_do_not_meet(newest_d
 
 
 def test_the_page_about_tests_is_right(tmp_path: Path, newest_database: Database) -> None:
-    text = (ROOT / "docs/testing.md").read_text("utf-8")
-    blocks = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    assert {"conftest.py", "test_orders.py", "test_without_pytest.py"} == blocks.keys()
-    for name, block in blocks.items():
-        (tmp_path / name).write_text(block)
-    given = {"DATABASE_URL": newest_database.conninfo(), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
-    found = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | given, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert "3 passed" in found.stdout
+    *files, override = [block.text for block in blocks("docs/testing.md", "python")]
+    assert [text.split()[1] for text in files] == ["conftest.py", "test_orders.py", "test_without_pytest.py"]
+    assert override.count(THEIRS) == 1
+    where = newest_database.conninfo()
+    conftest, *tests = files
+    for folder, fixtures in (("ours", conftest), ("theirs", conftest + override.replace(THEIRS, where))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "conftest.py").write_text(fixtures)
+    for text in tests:
+        (tmp_path / "ours" / text.split()[1]).write_text(text)
+    (tmp_path / "theirs/test_it.py").write_text(IN_THEIRS)
+    for folder, passed in (("ours", "3 passed"), ("theirs", "1 passed")):
+        given = {"DATABASE_URL": where, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        found = subprocess.run(
+            command,
+            cwd=tmp_path / folder,
+            env=os.environ | given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert passed in found.stdout

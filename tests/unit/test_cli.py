@@ -16,11 +16,13 @@ import typer
 
 from cdc.cli import app, main
 from cdc.output import console
-from storage.disk import LocalDisk
+from storage.disk import LocalDisk, folder_of
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.progress import Incarnation, ProgressLog, ProgressRecord
+from storage.retention import RetentionPolicy, fold_prefix, retire
 from storage.rows import Kind, row_schema
 from tests.unit.builders import COLUMNS, Rig, rows, to_journal, to_segments
+from tests.unit.keyed import Draw, Table
 
 ROWS = 60
 """In log 1, behind the two rows of its base."""
@@ -305,6 +307,29 @@ def test_followed_rows_come_when_they_are_written(folder: Path) -> None:
         reader.send_signal(signal.SIGINT)
         _, errors = reader.communicate()
         assert (reader.returncode, errors) == (130, b"")
+
+
+def test_who_follows_from_behind_a_fold_begins_anew_and_is_told(tmp_path: Path, shapelog: Shapelog) -> None:
+    with folder_of(LocalDisk(tmp_path)) as disk:
+        table = Table(disk)
+        for number in range(9):
+            table.write([Draw(number % 3, dies=False, sent=3, value=number)], flush=True)
+        behind = str(table.rows[1].at)
+        base = fold_prefix(table.rig.store, 1, RetentionPolicy(bytes_max=0), now=1)
+        assert base is not None
+        assert retire(table.rig.store, 1, now=1)
+        refused = shapelog("read", tmp_path, "1", "--after", behind)
+        assert (refused.status, "[refetch]" in refused.err, "Begin anew at -1" in refused.err) == (2, True, True)
+        wanted = shapelog("read", tmp_path, "1").out.splitlines()
+        command = [*SHAPELOG, "read", str(tmp_path), "1", "--after", behind, "--follow"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0) as reader:
+            said = buffered(reader.stdout)
+            assert [said.readline().decode().rstrip() for _ in wanted] == wanted
+            table.write([Draw(1, dies=False, sent=3, value=7)], flush=True)
+            assert said.readline().startswith(f"{table.rows[-1].at} ".encode())
+            reader.send_signal(signal.SIGINT)
+            _, errors = reader.communicate()
+            assert (reader.returncode, errors.decode().count("folded into a newer base")) == (130, 1)
 
 
 def buffered(stream: IO[bytes] | None) -> io.BufferedReader:

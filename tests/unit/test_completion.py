@@ -44,7 +44,7 @@ def test_bash_completes(folder: Path) -> None:
 
 
 def test_zsh_and_fish_are_answered(folder: Path) -> None:
-    """As their scripts ask; the shells themselves are on few machines."""
+    """As their scripts ask, also where these shells are not."""
     asked = {"_TYPER_COMPLETE_ARGS": "shapelog pref"}
     assert "preflight" in run(folder, "shapelog", _SHAPELOG_COMPLETE="complete_zsh", **asked)
     answered = run(
@@ -60,13 +60,50 @@ def test_zsh_and_fish_are_answered(folder: Path) -> None:
     assert fish.startswith("complete --command shapelog")
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
-def test_zsh_takes_its_script(folder: Path) -> None:
+TYPED = """
+zmodload zsh/zpty
+zpty typed zsh -f -i
+zpty -w typed "PS1=; autoload -Uz compinit; compinit -D; source <(shapelog completion zsh); echo rea''dy"
+zpty -r -m typed shown '*ready*'
+zpty -w -n typed $'{keys}\t'
+zpty -r -m typed shown '*{wanted}*'
+print -r -- "$shown"
+"""
+"""A terminal in which somebody types and sees; each read waits for what is to be seen."""
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here: apt install zsh")
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [("shapelog pref", "preflight"), ("shapelog shapes rem", "remove"), ("shapelog serve --wal-b", "--wal-budget")],
+)
+def test_zsh_completes(folder: Path, keys: str, wanted: str) -> None:
+    """The script in a real terminal, with keys and the tab key."""
+    assert wanted in run(folder, "zsh", "-f", "-c", TYPED.format(keys=keys, wanted=wanted))
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here: apt install zsh")
+def test_zsh_takes_its_script_before_its_completion_was_begun(folder: Path) -> None:
     script = run(folder, "shapelog", "completion", "zsh")
-    run(folder, "zsh", "-f", "-c", f"autoload -U compinit; compinit -D; {script}\nwhence -w _shapelog_completion")
+    answered = run(folder, "zsh", "-f", "-c", f"{script}\nwhence -w _shapelog_completion compdef")
+    assert answered.count(": function") == 2
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
-def test_fish_takes_its_script(folder: Path) -> None:
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here: apt install fish")
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ("shapelog pref", {"preflight"}),
+        ("shapelog shapes rem", {"remove"}),
+        ("shapelog serve --wal-b", {"--wal-budget"}),
+        ("shapelog completion ", {"bash", "zsh", "fish"}),
+        ("shapelog verify fol", {"folder/"}),
+        ("shapelog nothing-begins-so", set()),
+    ],
+)
+def test_fish_completes(folder: Path, keys: str, wanted: set[str]) -> None:
+    """Commands, options and choices; and where a folder is wanted, folders."""
     script = run(folder, "shapelog", "completion", "fish")
-    assert "preflight" in run(folder, "fish", "--no-config", "-c", f"{script}; complete -C 'shapelog pref'")
+    (folder / "folder").mkdir(exist_ok=True)
+    answered = run(folder, "fish", "--no-config", "-c", f"cd {folder}; {script}; complete -C '{keys}'")
+    assert {line.split("\t")[0] for line in answered.splitlines()} == wanted

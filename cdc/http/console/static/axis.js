@@ -104,7 +104,7 @@ function scaleOf(known, width) {
 function ticks({ x, end, far, until, from }, top, height) {
   const shown = TICKS.filter((behind) => behind <= far);
   const texts = shown.map((behind) => [x(end - BigInt(behind)), `−${size(behind).replace(".0", "")}`]);
-  let free = until - 50;
+  let free = until - 72; // the words at the end have their room
   return [
     s("line", { class: "floor", x1: from, x2: until, y1: height - 22, y2: height - 22 }),
     texts.map(([at]) => s("line", { class: "tick", x1: at, x2: at, y1: top - 6, y2: height - 22 })),

@@ -4,7 +4,7 @@ import { axis } from "./axis.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { NOTHING, clock, count, perSecond, size, span } from "./format.js";
-import { eventRow, panel, room, tile } from "./parts.js";
+import { eventRow, noShape, panel, room, tile } from "./parts.js";
 import { known } from "./state.js";
 
 const HELD_SECONDS = 5; // a hold of so long is worth a colour
@@ -18,6 +18,7 @@ export function overviewView() {
   const columns = innerWidth > 1000 ? 4 : innerWidth > 720 ? 2 : 1; // as in the style sheet
   return [
     h("dl", { class: "tiles" }, tiles(status, curves)),
+    status.shapes.length + status.births.length ? null : panel("Shapes", noShape()),
     panel("Why G is where it is", why(status), axis(status, width)),
     status.births.length ? panel("Being born", h("ul", { class: "births" }, status.births.map(birth))) : null,
     panel("Rates", h("div", { class: "charts" }, charts(curves, Math.floor((width - (columns - 1) * CHART_GAP) / columns)))),

@@ -31,12 +31,12 @@ export function tile(name, value, remark, kind) {
   );
 }
 
-/** Names and values, one below the other; those without a value are left out. */
-export function facts(pairs) {
+/** Names and values, one below the other; those without a value are left out. Long ones have a line to themselves. */
+export function facts(pairs, kind = "") {
   const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return h(
     "dl",
-    { class: "facts" },
+    { class: `facts ${kind}` },
     known.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
   );
 }
@@ -51,6 +51,11 @@ export function statePill(shape) {
 
 export function levelPill(level) {
   return h("span", { class: `pill ${LEVEL_KINDS[level] ?? "off"}` }, level);
+}
+
+/** What an empty system wants. */
+export function noShape() {
+  return h("p", { class: "empty" }, "There is no shape yet. Add one: ", h("code", null, "shapelog shapes add TABLE"));
 }
 
 /** What people call a shape. */

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { count, rate, size } from "./format.js";
-import { linkTo, nameOf, panel, statePill } from "./parts.js";
+import { linkTo, nameOf, noShape, panel, statePill } from "./parts.js";
 import { known, listeners } from "./state.js";
 
 const SHOWN_MAX = 200;
@@ -18,7 +18,7 @@ const asked = { text: "", order: "name" };
 
 export function shapesView() {
   const all = known.status.shapes;
-  if (!all.length) return panel("Shapes", empty());
+  if (!all.length) return panel("Shapes", noShape());
   const words = asked.text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = all.filter((shape) => words.every((word) => textOf(shape).includes(word))).sort(ORDERS[asked.order]);
   const more = found.length - SHOWN_MAX;
@@ -30,10 +30,6 @@ export function shapesView() {
       : h("p", { class: "empty" }, "No shape is like that."),
     more > 0 ? h("p", { class: "remark" }, `${count(more)} more: search for less.`) : null,
   );
-}
-
-function empty() {
-  return h("p", { class: "empty" }, "There is no shape yet. Add one: ", h("code", null, "shapelog shapes add TABLE"));
 }
 
 function searchBox() {

@@ -19,14 +19,15 @@ export function slotView() {
   const { status, curves } = known;
   const { slot } = status;
   const width = room();
-  const kind = slot.loss || !slot.exists ? "fault" : slot.wal_status === "reserved" ? "ok" : "warning";
+  const state = slot.loss || !slot.exists ? "fault" : slot.wal_status === "reserved" ? "ok" : "warning";
+  const kind = state === "ok" && (status.insurance?.step ?? "calm") !== "calm" ? "warning" : state;
   return [
     panel(
       `Slot ${slot.name}`,
       h("p", { class: `why ${kind}` }, told(slot.explanation ?? "The server was not asked yet.")),
       slot.holder ? custody(slot) : null,
       facts([
-        ["State", slot.wal_status ? h("span", { class: `pill ${kind}` }, slot.wal_status) : null],
+        ["State", slot.wal_status ? h("span", { class: `pill ${state}` }, slot.wal_status) : null],
         ["Lasts", lasts(slot)],
         ["Keeps", `${size(slot.retained_bytes)} of WAL`],
         ["Not confirmed", size(slot.unconfirmed_bytes)],
@@ -44,10 +45,11 @@ export function slotView() {
 }
 
 function custody(slot) {
-  return facts([
+  const words = [
     ["Held by", slot.holder],
     ["Freed by", h("span", null, told(slot.freed_by))],
-  ]);
+  ];
+  return facts(words, "long");
 }
 
 function insured(slot, insurance, width) {
