@@ -111,8 +111,8 @@ def logs(folder: Folder, as_json: AsJson = False) -> None:
     log's segments and bases; what the journal holds of it is not among them.
 
     \b
-      shapelog logs demo
-      shapelog logs demo --json
+      shapelog logs demo/data
+      shapelog logs demo/data --json
     """  # noqa: D301 - typer wants the control character itself
     from dataclasses import asdict
 
@@ -154,7 +154,8 @@ def read(
     """Print the rows of a log, from disk, whether or not somebody writes to it.
 
     From the start means: from the newest base, then on in the log. With --max-bytes, the position to go on from is
-    printed at the end, to standard error. 0 bytes is one row.
+    printed at the end, to standard error. 0 bytes is one row. What is followed and was folded into a newer base
+    meanwhile begins anew with that base, and standard error says so.
 
     \b
       shapelog read demo 2 --max-bytes 2000
@@ -172,11 +173,15 @@ def read(
     with opened(folder) as disk, for_a_pipe():
         reader = FolderReader(disk)
         rows = LogRows(disk, reader, log_named(reader, log), LogOffset.parse(after))
-        for batch in rows.followed() if follow else rows.batches(max_bytes):
+        for batch in rows.followed(_say_anew) if follow else rows.batches(max_bytes):
             sys.stdout.writelines(f"{line}\n" for line in (rows_as_json if as_json else rows_as_text)(batch))
             sys.stdout.flush()
     if max_bytes is not None:
         typer.echo(f"next: --after {rows.position}", err=True)
+
+
+def _say_anew() -> None:
+    typer.echo("what comes next was folded into a newer base: its rows follow, from the start", err=True)
 
 
 @app.command()

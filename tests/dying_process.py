@@ -1,8 +1,8 @@
-"""The app in a process that ends itself at a named point: `python -m tests.dying_process CONNINFO FOLDER POINT [fold]`.
+"""The app in a process that ends itself at a named point: `python -m tests.dying_process CONNINFO FOLDER POINT [MODE]`.
 
 A point is a function of ours and a side of it: `before storage.progress:ProgressLog.append`, or `after ..`. The process
 ends there as by SIGKILL: nothing is flushed, nobody is told. It asks for one more shape, so that births are met too;
-with `fold`, it folds logs that are above a small bound instead.
+with `fold`, it folds logs that are above a small bound instead; with `start`, it may meet its point before it streams.
 """
 
 import asyncio
@@ -66,18 +66,21 @@ def die_at(point: str) -> None:
     setattr(holder, name, dying_later if inspect.iscoroutinefunction(original) else dying)
 
 
-async def main(conninfo: str, folder: Path, point: str, *, is_folding: bool) -> None:
+async def main(conninfo: str, folder: Path, point: str, *, is_folding: bool, is_starting: bool) -> None:
     more = FOLDING if is_folding else {}
     looks = mock.patch("shapes.folding.FOLD_LOOK_SECONDS", 0.05) if is_folding else contextlib.nullcontext()
     with looks:
-        await work(AppSettings(conninfo, folder, **more), point, is_folding=is_folding)
+        await work(AppSettings(conninfo, folder, **more), point, is_folding=is_folding, is_starting=is_starting)
 
 
-async def work(settings: AppSettings, point: str, *, is_folding: bool) -> None:
+async def work(settings: AppSettings, point: str, *, is_folding: bool, is_starting: bool) -> None:
+    if is_starting:
+        die_at(point)
     async with running(settings) as app:
         async with app.house.turn:
             await app.house.turn.wait_for(lambda: app.house.is_streaming)
-        die_at(point)  # from now on: the start itself is struck by random kills
+        if not is_starting:
+            die_at(point)
         sys.stdout.write("streaming\n")
         sys.stdout.flush()
         if not is_folding:
@@ -88,4 +91,7 @@ async def work(settings: AppSettings, point: str, *, is_folding: bool) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], is_folding="fold" in sys.argv[4:]))
+    options = sys.argv[4:]
+    asyncio.run(
+        main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], is_folding="fold" in options, is_starting="start" in options)
+    )

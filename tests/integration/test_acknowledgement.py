@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pytest
 
-from cdc.source.attempt import Arrived, Connected
+from cdc.source.attempt import Arrived, Attempt, Connected
 from cdc.source.fragments import KeepAlive
 from cdc.source.lsn import parse_lsn
 from cdc.source.session import Session
@@ -83,7 +85,9 @@ async def test_a_heartbeat_is_a_transaction_of_our_own(newest_database: Database
             event = delivery.event if isinstance(delivery, Arrived) else None
             if messages := getattr(event, "messages", ()):
                 break
-    assert [(message.prefix, message.content) for message in messages] == [("shapelog.heartbeat", b"follower")]
+    (message,) = messages
+    assert (message.prefix, message.content) == ("shapelog.heartbeat", b"follower")
+    assert message.transactional, "else the server does not find out that it needs less WAL"
 
 
 async def test_a_confirmation_of_an_earlier_connection_moves_nothing(database: Database) -> None:
@@ -92,13 +96,16 @@ async def test_a_confirmation_of_an_earlier_connection_moves_nothing(database: D
         before = confirmed(database)
         database.execute("SELECT pg_logical_emit_message(true, 'test', 'moves the WAL')")
         end = parse_lsn(database.value("SELECT pg_current_wal_lsn()"))
-        session.confirm(0, end)
         assert session.attempt is not None
-        assert session.attempt.replies.flushed == before
         session.confirm(1, end)
         assert session.attempt.replies.flushed == before, "this connection did not bring it yet"
         await asyncio.wait_for(follower.follow(session, lambda: session.received >= end), 20)
         await eventually(lambda: confirmed(database) >= end, "the confirmation to arrive")
+        database.execute("SELECT pg_logical_emit_message(true, 'test', 'moves it further')")
+        later = parse_lsn(database.value("SELECT pg_current_wal_lsn()"))
+        await asyncio.wait_for(follower.follow(session, lambda: session.received >= later), 20)
+        session.confirm(0, later)
+        assert session.attempt.replies.flushed < later, "it may be about other rows"
 
 
 async def test_nothing_is_confirmed_that_was_not_told(database: Database) -> None:
@@ -140,6 +147,29 @@ async def test_a_fast_stop_with_an_unconfirmed_backlog_ends_and_loses_nothing(ow
         await asyncio.wait([follow])
     assert sorted(map(int, filter(None, follower.values("i")))) == list(range(1, 20002))
     assert follower.replayed == 20000, "it was not confirmed, so it came again"
+
+
+async def test_a_fast_stop_is_seen_by_the_flood_alone(
+    own_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A4, while the second connection tells nothing: the walsender asks for replies at one place, again and again."""
+
+    async def sees_nothing(_: Attempt) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Attempt, "_watch", sees_nothing)
+    database = new_database(own_server())
+    database.execute("CREATE TABLE t (i int)")
+    settings = settings_for(database.conninfo(), "t", shutdown_seconds=0.5)
+    async with following(settings, Follower(flushing=False)) as (session, follower):
+        await connect(session, follower)
+        database.execute("INSERT INTO t SELECT generate_series(1, 1000)")
+        follow = asyncio.create_task(follower.follow(session, lambda: False))
+        await eventually(lambda: len(follower.rows) == 1000, "the backlog")
+        assert await stop_fast(database.server) < 10
+        assert ["again and again" in notice.reason for notice in follower.stopping] == [True]
+        follow.cancel()
+        await asyncio.wait([follow])
 
 
 async def test_a_fast_stop_does_not_wait_for_a_consumer_that_is_away(own_database: Database) -> None:

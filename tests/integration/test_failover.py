@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc.source.attempt import Connected
+from cdc.source.identity import OtherTimeline
 from cdc.source.lsn import Lsn
 from shapes.capture import Capture
 from shapes.endings import STREAM_REPLACED, Endings
@@ -193,3 +194,16 @@ async def test_after_a_restart_of_ours_everybody_begins_anew(own_server: Callabl
         for ended in (registry.find(named.handle), registry.find(some.handle)):
             assert ended is not None
             assert (ended.shape.life, ended.shape.reason) == (Life.ENDED, STREAM_REPLACED)
+
+
+async def test_a_birth_above_the_switch_is_no_part_of_the_new_history(
+    newest_database: Database, tmp_path: Path
+) -> None:
+    """Its snapshot may have what the standby never got, though nothing of that was streamed yet."""
+    newest_database.execute(ITEMS, "INSERT INTO items VALUES (1, 'before')")
+    async with looping(newest_database, tmp_path) as loop:
+        entry = await loop.add("items", "items")
+        birth = entry.shape.snapshot.birth
+        loop.app.capture._received = 1
+        for switch, goes_on in ((birth - 1, False), (birth, True)):
+            assert loop.app.capture._continues(OtherTimeline(2, Lsn(switch), Lsn(1))) is goes_on

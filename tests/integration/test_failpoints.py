@@ -82,6 +82,36 @@ async def test_a_process_that_dies_there_loses_nothing(newest_database: Database
             assert loop.rows(loop.living(LATE)) == loop.table("SELECT * FROM orders WHERE id > 0")
 
 
+START_POINTS = [
+    "before shapes.lineage:Lineage.claim",
+    "after shapes.lineage:Lineage.claim",
+    "before cdc.source.handshake:create_slot",
+    "after cdc.source.handshake:create_slot",
+    "before shapes.lineage:Lineage.begin",
+    "after shapes.lineage:Lineage.begin",
+    "before storage.progress:ProgressLog.append",
+    "after storage.progress:ProgressLog.append",
+]
+
+
+@pytest.mark.parametrize("point", START_POINTS)
+async def test_a_process_that_dies_at_its_first_start_leaves_no_slot_to_nobody(
+    newest_database: Database, tmp_path: Path, point: str
+) -> None:
+    """The next one takes the slot that was made for the folder, and G is that of a stream that it knows."""
+    database = newest_database
+    database.execute(*TABLES)
+    start_until_it_dies(database, tmp_path, point)
+    database.execute("INSERT INTO orders VALUES (-1, 'nobody is there')")
+    async with looping(database, tmp_path) as loop:
+        entry = await loop.add("orders", "orders")
+        database.execute("UPDATE orders SET v = 'followed' WHERE id < 9")
+        await loop.caught_up()
+        assert loop.rows(entry) == loop.table("TABLE orders")
+        assert list(database.slots()) == ["shapelog"]
+    check_confirmed(database, tmp_path)
+
+
 FOLD_POINTS = [
     "before storage.retention:_folded",
     "after storage.retention:_folded",
@@ -145,6 +175,11 @@ def work_until_it_dies(database: Database, folder: Path, point: str) -> None:
         writer.execute("DELETE FROM orders WHERE id BETWEEN 20 AND 30")
         if "abandon" in point:
             writer.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+
+
+def start_until_it_dies(database: Database, folder: Path, point: str) -> None:
+    command = [sys.executable, "-m", "tests.dying_process", database.conninfo(), str(folder), point, "start"]
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=60).returncode == DIED
 
 
 @contextlib.contextmanager

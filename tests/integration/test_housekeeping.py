@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from cdc.app import AppSettings, running
+from shapes.limits import STOP_SECONDS_MAX
+from storage.catalog_records import Life
 from storage.clocks import Clocks
 from storage.disk import LocalDisk
 from storage.faulty_disk import Fault, FaultyDisk, Operation
@@ -199,3 +202,55 @@ async def test_what_ended_is_forgotten_once_nobody_asks_for_it(
     async with looping(database, tmp_path) as loop:
         await follows(loop, "UPDATE items SET v = 'again' WHERE id = 1")
         assert loop.app.house.registry.find(last.handle) is not None
+
+
+async def test_all_of_it_is_done_without_being_asked(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody goes round here, nor writes: partitions come, columns come, and nobody asks for a shape."""
+    monkeypatch.setattr("shapes.housekeeping.HOUSEKEEPING_SECONDS", 0.05)
+    database.execute(
+        "CREATE TABLE parted (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE high (id int PRIMARY KEY, v text)",
+        "INSERT INTO high VALUES (11, 'was there before')",
+    )
+    async with looping(database, tmp_path, shape_idle_seconds=0.2) as loop:
+        registry, counts = loop.app.house.registry, loop.app.house.endings.counts
+        first = {name: await loop.add(table, name) for table, name in (("parted", "root"), ("items", "items"))}
+        await loop.add("items")
+        await eventually(lambda: counts == {"expired": 1}, "the idle shape to end")
+        database.execute(
+            "ALTER TABLE parted ATTACH PARTITION high FOR VALUES FROM (10) TO (20)",
+            "ALTER TABLE items ADD COLUMN more int DEFAULT 7",
+        )
+        for name, before in first.items():
+            await eventually(
+                lambda: (
+                    (entry := registry.named(name)) is not None  # noqa: B023 - called at once
+                    and entry.handle != before.handle  # noqa: B023
+                    and entry.shape.life is Life.READY
+                ),
+                f"a successor of {name}",
+            )
+            assert loop.rows(loop.living(name)) == loop.table(
+                SQL("TABLE {}").format(Identifier(before.definition.table))
+            )
+        assert counts == {"expired": 1, "partitions_changed": 1, "columns_changed": 1}
+
+
+async def test_a_stop_does_not_wait_for_a_disk_that_does_not_answer(
+    database: Database, tmp_path: Path, refusal: Refusal
+) -> None:
+    async with looping(database, tmp_path) as loop:
+        await loop.add("items", "items")
+        await loop.caught_up()
+        refusal.answers.clear()
+        database.execute("UPDATE items SET v = 'on its way'")
+        await eventually(lambda: flush_in_flight(loop.app.house.store) is not None, "a flush")
+        began = time.monotonic()
+        await loop.app.stop()
+        assert time.monotonic() - began < STOP_SECONDS_MAX + 3
+        refusal.answers.set()
+    async with looping(database, tmp_path) as loop:
+        await follows(loop, "UPDATE items SET v = 'after' WHERE id = 1")

@@ -7,10 +7,12 @@ from typing import LiteralString
 import psycopg
 import pytest
 
-from cdc.source.errors import SlotLost
+from cdc.source.errors import SlotAhead
 from shapes.reconciliation import reconcile
 from shapes.registry import REMOVED
+from shapes.stream_record import forget_stream
 from storage.catalog_records import Life
+from storage.disk import LocalDisk, folder_of
 from storage.flush_control import FlushOptions
 from storage.rows import Kind
 from storage.store import StoreOptions
@@ -124,7 +126,10 @@ async def test_a_truncate_gives_readers_a_new_handle_with_an_empty_base(database
         assert loop.rows(loop.living("items")) == [("7", "after", "3")]
 
 
-async def test_an_altered_table_ends_its_shapes_and_a_named_one_begins_anew(database: Database, tmp_path: Path) -> None:
+async def test_an_altered_table_ends_its_shapes_and_a_named_one_begins_anew(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shapes.housekeeping.HOUSEKEEPING_SECONDS", 60.0)  # the stream tells, before its next change
     database.execute(ITEMS, FILL)
     async with looping(database, tmp_path) as loop:
         named = await loop.add("items", "items")
@@ -265,14 +270,36 @@ async def test_a_dropped_table_ends_its_shapes(database: Database, tmp_path: Pat
 
 
 async def test_another_slot_of_the_same_name_gives_everybody_new_handles(database: Database, tmp_path: Path) -> None:
-    """A2: what the old slot would have sent is not in the new one."""
+    """A2: what the old slot would have sent is not in the new one. It is refused, and then forgotten."""
     database.execute(ITEMS, FILL)
     async with looping(database, tmp_path) as loop:
-        first = await loop.add("items", "items")
+        first, some = await loop.add("items", "items"), await loop.add("items")
         await loop.caught_up()
     until(lambda: not database.slots()["shapelog"]["active"], "the slot to be free")
-    database.execute("SELECT pg_drop_replication_slot('shapelog')")
-    with pytest.raises(SlotLost):
+    database.execute(
+        "SELECT pg_drop_replication_slot('shapelog')",
+        "UPDATE items SET v = 'nobody hears of it'",
+        "SELECT pg_create_logical_replication_slot('shapelog', 'pgoutput')",
+    )
+    with pytest.raises(SlotAhead):
         async with looping(database, tmp_path) as loop:
             await asyncio.Event().wait()
-    assert first.handle
+    database.execute("SELECT pg_drop_replication_slot('shapelog')")
+    with folder_of(LocalDisk(tmp_path)) as disk:
+        forget_stream(disk)
+    async with looping(database, tmp_path) as loop:
+        registry = loop.app.house.registry
+        await eventually(
+            lambda: (
+                (entry := registry.named("items")) is not None
+                and entry.handle != first.handle
+                and entry.shape.life is Life.READY
+            ),
+            "a successor",
+        )
+        await loop.caught_up()
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+        for handle in (first.handle, some.handle):
+            ended = registry.find(handle)
+            assert ended is not None
+            assert (ended.shape.life, ended.shape.reason) == (Life.ENDED, "stream_replaced")

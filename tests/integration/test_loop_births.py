@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import psycopg
 import pytest
 from starlette.applications import Starlette
 
 from cdc.http.admin import Admin
 from cdc.shapes_output import print_shapes
+from cdc.source.numbers import Words
 from cdc.source.publisher import Waiting
 from cdc.status.change_rates import ChangeRates
 from cdc.status.report import StatusDesk
@@ -29,9 +31,9 @@ from shapes.requests import Request, define
 from shapes.service import ShapeService
 from shapes.snapshot_transaction import Selection
 from shapes.tables import find_table
-from storage.catalog_records import Life
+from storage.catalog_records import Life, Snapshot
 from storage.errors import SharedDiskFault
-from tests.loop import Loop, looping
+from tests.loop import Loop, looping, stand_still
 from tests.postgres import Database
 from tests.waiting import eventually
 
@@ -298,3 +300,63 @@ async def test_a_partition_that_comes_after_the_look_up_is_published_before_the_
         await has_rows(loop, order)
         assert len(looked) == 2
         assert not loop.app.house.endings.counts
+
+
+async def test_who_holds_too_much_while_it_waits_leaves_and_lets_g_go(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows since the join are in memory, and only so many of them."""
+    monkeypatch.setattr("shapes.ground.HELD_BYTES_MAX", 1_000)
+    unseen, may_see = ShapeGround.unseen, asyncio.Event()
+
+    def blind(ground: ShapeGround, snapshot: Snapshot) -> Words:
+        return unseen(ground, snapshot) if may_see.is_set() else np.array([1], np.uint32)
+
+    monkeypatch.setattr(ShapeGround, "unseen", blind)
+    async with looping(database, tmp_path) as loop:
+        order = await ordered(loop)
+        await eventually(lambda: order.status.step is Step.LOOKING, "the shape to join", 40)
+        database.execute("INSERT INTO items SELECT g, repeat('x', 100) FROM generate_series(10, 60) g")
+        await eventually(lambda: order.status.step is Step.OUTSIDE, "the shape to leave", 40)
+        assert "more than 1,000 bytes" in order.status.reason
+        assert not loop.app.house.collector.joining()
+        await loop.caught_up()
+        may_see.set()
+        await has_rows(loop, order)
+
+
+async def test_what_runs_when_the_stream_begins_must_be_in_the_snapshots(database: Database, tmp_path: Path) -> None:
+    """A6 (b): an earlier process may have confirmed its commit, and nobody streams it again."""
+    async with looping(database, tmp_path) as loop:
+        await is_streaming(loop)
+    with database.connect() as writer, writer.transaction():
+        xid = writer.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
+        async with looping(database, tmp_path) as loop:
+            await is_streaming(loop)
+            assert loop.app.house.collector.streamed is not None
+            assert xid is not None
+            assert xid[0] % (1 << 32) in loop.app.house.collector.streamed.demand().xids.tolist()
+
+
+async def test_no_more_births_than_allowed_are_under_way(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a connection and a snapshot, which the server has to bear."""
+    monkeypatch.setattr("shapes.nursery.BIRTHS_AT_ONCE", 2)
+    publish, may_publish = ShapeGround.publish, asyncio.Event()
+    begun: list[ShapeGround] = []
+
+    async def gated(ground: ShapeGround, waiting: Waiting) -> Selection:
+        begun.append(ground)
+        await may_publish.wait()
+        return await publish(ground, waiting)
+
+    monkeypatch.setattr(ShapeGround, "publish", gated)
+    async with looping(database, tmp_path) as loop:
+        orders = [await ordered(loop, f"number-{number}") for number in range(4)]
+        await eventually(lambda: len(begun) >= 2, "two to begin")
+        await stand_still(loop, lambda: begun, "no more to begin")
+        assert len(begun) == 2
+        may_publish.set()
+        for order in orders:
+            await has_rows(loop, order)

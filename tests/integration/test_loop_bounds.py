@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,6 +14,7 @@ import pytest
 from shapes.definition import Definition
 from shapes.household import Household
 from shapes.housekeeping import Housekeeping
+from shapes.limits import ACKNOWLEDGE_SECONDS
 from shapes.registry import EXPIRED, REMOVED, Entry, Registry
 from shapes.requests import Request, define
 from shapes.tables import find_table
@@ -20,9 +22,11 @@ from storage.catalog import Catalog
 from storage.catalog_records import Life
 from storage.clocks import Clocks
 from storage.disk import LocalDisk, folder_of
+from storage.flush_control import FlushOptions
 from storage.log_facts import LogFacts, list_logs
 from storage.offset import SNAPSHOT_END
-from storage.store import Store
+from storage.store import Store, StoreOptions
+from storage.write_buffer import BufferOptions
 from tests.loop import Loop, looping
 from tests.postgres import Database
 from tests.waiting import eventually
@@ -81,6 +85,44 @@ async def test_a_commit_for_a_thousand_shapes_is_confirmed_by_a_few_replies(data
             ]
             assert len(expected) == 3
             assert loop.rows(entry) == expected
+
+
+async def test_commits_one_by_one_are_confirmed_together(database: Database, tmp_path: Path) -> None:
+    """B8: each is flushed at once, and each flush lets G grow; the server hears of it ten times a second."""
+    database.execute(ITEMS)
+    eager = StoreOptions(BufferOptions(flush_log_bytes=1, flush_age_seconds=0.001), FlushOptions())
+    async with looping(database, tmp_path, store=eager) as loop:
+        await loop.add("items", "items")
+        await loop.caught_up()
+
+        def records() -> int:
+            return sum(1 for _ in loop.app.progress.history.newest_first())
+
+        def write() -> None:
+            with database.connect() as writer:
+                for number in range(300):
+                    writer.execute("INSERT INTO items VALUES (%s, 'v', 1)", [number])
+
+        before, began = records(), time.monotonic()
+        await asyncio.to_thread(write)
+        await loop.caught_up()
+        assert records() - before <= (time.monotonic() - began) / ACKNOWLEDGE_SECONDS + 3
+
+
+async def test_what_the_server_shows_is_demanded_no_longer(database: Database, tmp_path: Path) -> None:
+    """A6 keeps the number of each streamed transaction until a look has seen it: else memory would grow for ever."""
+    database.execute(ITEMS)
+    async with looping(database, tmp_path) as loop:
+        await loop.add("items", "items")
+        streamed = loop.app.house.collector.streamed
+        assert streamed is not None
+        streamed._xids_max = 8
+        for number in range(5):
+            with database.connect() as writer:
+                writer.execute("INSERT INTO items VALUES (%s, 'v', 1)", [number])
+        await loop.caught_up()
+        await loop.app.housekeeping.go_round()
+        assert not streamed.is_look_due
 
 
 async def test_idle_shapes_without_a_name_end_and_free_slot_and_disk(database: Database, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class Weather:
 
     def __init__(self) -> None:
         self.is_full = False
+        self.keeps_files = False
         self.sync_seconds = 0.0
         self.refused = 0
 
@@ -53,6 +54,9 @@ class Weather:
         if self.is_full and operation in {"create", "append", "make_folder"}:
             self.refused += 1
             return Fault(errno.ENOSPC)
+        if self.keeps_files and operation in {"remove", "remove_folder"}:
+            self.refused += 1
+            return Fault(errno.EROFS)
         if self.sync_seconds and operation == "sync":
             threading.Event().wait(self.sync_seconds)
         return None
@@ -207,6 +211,39 @@ async def test_a_connection_that_breaks_during_a_birth_costs_no_row(
         await loop.caught_up(40)
         assert loop.rows(entry) == loop.table(ALL)
         assert loop.rows(loop.living("first")) == loop.table("SELECT id, v, part FROM items WHERE part = 1")
+
+
+async def test_a_name_is_free_when_its_birth_failed_though_the_disk_did_too(
+    database: Database, tmp_path: Path, weather: Weather, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The birth ends its shape on disk, cannot remove its log, and tries again: that end is its own, and nobody else's.
+
+    Taken for somebody else's it would leave the name to a successor, whom nobody asked for and no process would try.
+    """
+    database.execute(ITEMS, FILL)
+    born = ShapeGround.born
+
+    async def is_born(ground: ShapeGround, snapshot: Snapshot) -> Born:
+        result = await born(ground, snapshot)
+        weather.keeps_files = True
+        kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL"
+        await asyncio.to_thread(database.execute, f"{kill} AND pid <> pg_backend_pid()")
+        return result
+
+    async with looping(database, tmp_path) as loop:
+        await eventually(lambda: loop.app.house.is_streaming, "the stream")
+        monkeypatch.setattr(ShapeGround, "born", is_born)
+        asked = await order(loop, "items", "items")
+        await eventually(lambda: weather.refused > 0, "a log that cannot be removed")
+        database.execute("ALTER TABLE items DROP COLUMN v")
+        weather.keeps_files = False
+        await eventually(asked.done.done, "the end of the birth", 60)
+        assert asked.failure is not None
+        registry = loop.app.house.registry
+        assert not registry.awaiting(), "whoever asked was told, and nobody waits for the name"
+        monkeypatch.setattr(ShapeGround, "born", born)
+        entry = await loop.add("items", "items")
+        assert loop.rows(entry) == loop.table("SELECT id, part FROM items")
 
 
 async def test_a_publication_that_is_altered_while_we_stream_ends_the_shapes_of_that_table(

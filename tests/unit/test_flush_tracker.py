@@ -5,11 +5,6 @@ reference confirms one transaction behind, or takes a flush that ends inside a t
 says what it does instead.
 """
 
-import gc
-import sys
-from collections.abc import Callable
-from types import FrameType
-
 import numpy as np
 import pytest
 
@@ -18,6 +13,7 @@ from flush_tracker.explanation import Hold, PendingTransaction
 from flush_tracker.stream import Commits, Position, Touched
 from flush_tracker.tracker import FlushTracker
 from storage.offset import LogOffset
+from tests.unit.calls import calls_of
 from tests.unit.test_flush_tracker_model import Event, batch_of
 
 CHANGES = 6
@@ -530,26 +526,6 @@ def test_touches_that_contradict_themselves_are_refused(
 
 
 # Cost
-
-
-def calls_of(action: Callable[[], object]) -> int:
-    """How many functions are called, those written in C included."""
-    count = 0
-
-    def profile(frame: FrameType, event: str, arg: object) -> None:
-        nonlocal count
-        count += event in {"call", "c_call"}
-
-    before = sys.getprofile()
-    gc.collect()
-    gc.disable()  # a collection calls whatever finalizers are due, of anybody's objects
-    sys.setprofile(profile)
-    try:
-        action()
-    finally:
-        sys.setprofile(before)
-        gc.enable()
-    return count
 
 
 def even_batch(commits_count: int, shapes_count: int, first: int = 0) -> tuple[Commits, Touched]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from shapes.index_numbers import Integers
 from shapes.index_questions import Questions, Side, Verdict
 from shapes.routing import Matches, Router
+from tests.unit.calls import calls_of
 from tests.unit.clauses import CLAUSES, FAILED, ROWS, Row, clause, evaluate, row, struct_of
 
 TABLE, OTHER_TABLE = 16_384, 16_385
@@ -189,6 +190,31 @@ def test_rows_that_nobody_reaches_are_asked_for_nothing(monkeypatch: pytest.Monk
     asked_for = count_questions(monkeypatch)
     assert match(router, row(n="7", b="1"), row(n="200", b="1")) == [(7, 0)]
     assert asked_for == [1]
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "b = {}",
+        "b IN ({}, -{})",
+        "b = {} AND a > 0",
+        "b = {} OR b = -{}",
+        "i @> ARRAY[{}]",
+    ],
+)
+def test_a_batch_costs_no_step_for_shapes_that_it_does_not_reach(clauses: str) -> None:
+    """The promise of an index: ten times the shapes, and not one call more."""
+
+    def cost(shapes_count: int) -> int:
+        router = with_shapes(*(clauses.replace("{}", str(value)) for value in range(shapes_count)))
+        rows = struct_of([row(a="1", b="7", i="{7}"), row(a="1", b="99999", i="{99999}")])
+        router.match(TABLE, rows)  # what is made ready once
+        found: list[Matches] = []
+        calls = calls_of(lambda: found.append(router.match(TABLE, rows)))
+        assert pairs(found[0]) == [(7, 0)]
+        return calls
+
+    assert cost(1_000) == cost(100)
 
 
 def test_no_number_is_too_large() -> None:
