@@ -73,6 +73,7 @@ class AppSettings:
     log_bytes_max: int = SHAPE_LOG_BYTES_MAX
     log_bytes_kept: int = LOG_BYTES
     log_age_seconds: float | None = None
+    log_compaction: bool = False
     chunk_bytes: int = CHUNK_WIRE_BYTES
     store: StoreOptions = field(default_factory=StoreOptions)
 
@@ -118,7 +119,10 @@ class App:
             log_bytes_max=settings.log_bytes_max,
         )
         self.folding = Folding(
-            self.house, log_bytes_kept=settings.log_bytes_kept, log_age_seconds=settings.log_age_seconds
+            self.house,
+            log_bytes_kept=settings.log_bytes_kept,
+            log_age_seconds=settings.log_age_seconds,
+            compacts=settings.log_compaction,
         )
         self._tasks = tasks
 

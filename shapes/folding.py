@@ -2,6 +2,9 @@
 
     folded -> recorded, with a new handle (A12) -> what lies below the new base is removed
 
+Where it is asked for, updates of the same key are made one before that (`storage.compaction`): nobody has to begin anew
+for it, and what is short enough then is not folded.
+
 Whoever follows the old handle reads on, if he has what is in the base already; else he is sent to the new one.
 
 Invariants:
@@ -24,6 +27,7 @@ from shapes.limits import FOLD_AGE_LOOKS, FOLD_LOOK_SECONDS, FOLD_RETRY_SHARE, L
 from shapes.members import Member
 from shapes.threads import in_thread
 from storage.catalog_records import Life
+from storage.compaction import compact
 from storage.errors import CannotFold, SharedDiskFault, StorageError, UnknownLog
 from storage.log_counts import log_bytes, segment_count
 from storage.retention import RetentionPolicy, fold_prefix, retire
@@ -53,11 +57,17 @@ class Folding:
     """Runs beside the stream, one log at a time."""
 
     def __init__(
-        self, house: Household, *, log_bytes_kept: int = LOG_BYTES, log_age_seconds: float | None = None
+        self,
+        house: Household,
+        *,
+        log_bytes_kept: int = LOG_BYTES,
+        log_age_seconds: float | None = None,
+        compacts: bool = False,
     ) -> None:
         self._house = house
         self._bytes = log_bytes_kept
         self._age_seconds = log_age_seconds
+        self._compacts = compacts
         self._tried: dict[int, int] = {}
         """How large a log was that could not be made smaller: it is tried again when it has grown."""
         self._looked_at: dict[int, float] = {}
@@ -148,6 +158,8 @@ class Folding:
     async def _shorten(self, member: Member, log: int) -> None:
         """Fold what is too much, record it, remove it."""
         store, wall = self._house.store, self._house.clocks.wall
+        while self._compacts and await self._wait(partial(compact, store, log, now=wall())):
+            pass
         policy = RetentionPolicy(self._bytes // 2, self._age_seconds)
         cannot: CannotFold | None = None
         try:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cdc.config.options import option
+
 if TYPE_CHECKING:
     from storage.lake.lake_reader import Lake, LakeTable, LakeVersion
 
@@ -19,6 +21,11 @@ class Action(StrEnum):
     READ = "read"
     EXPORT = "export"
     COMPACT = "compact"
+    VACUUM = "vacuum"
+
+
+OF_TABLE = (Action.FILES, Action.READ, Action.EXPORT)
+"""Those that want a table."""
 
 
 def lake(
@@ -27,14 +34,20 @@ def lake(
         typer.Argument(
             metavar="ACTION",
             help="versions: list them. show: the tables of one. files: the files of one table. read: its first rows."
-            " export: all of them, in one file. compact: remove what only old versions need.",
+            " export: all of them, in one file. compact: join small files, as a new version."
+            " vacuum: remove what only old versions need.",
             show_default=False,
         ),
     ],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The lake's folder.", show_default=False)],
+    folder: Annotated[
+        str | None,
+        typer.Argument(metavar="DIR", help="The lake's folder, unless --lake says it.", show_default=False),
+    ] = None,
     table: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="For files, read, export.", show_default=False)
     ] = None,
+    lake_folder: Annotated[Path | None, option("lake", help="The lake's folder.", show_envvar=True)] = None,
+    data_dir: Annotated[Path | None, option("data-dir", help="For compact: the data folder.", show_envvar=True)] = None,
     version: Annotated[
         int | None, typer.Option(metavar="N", help="A version by its number.", show_default="the newest")
     ] = None,
@@ -48,7 +61,7 @@ def lake(
         Path | None,
         typer.Option(metavar="FILE", help="For export: .parquet, .csv or .jsonl.", show_default=False),
     ] = None,
-    keep: Annotated[int, typer.Option(metavar="N", min=1, help="For compact: so many versions stay.")] = 100,
+    keep: Annotated[int, typer.Option(metavar="N", min=1, help="For vacuum: so many versions stay.")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print facts as JSON.")] = False,
 ) -> None:
     """Look at a lake: its versions, their tables, a table's files.
@@ -61,34 +74,56 @@ def lake(
       shapelog lake files lake orders --side changes
       shapelog lake read lake orders --limit 3
       shapelog lake export lake orders --to orders.csv --version 7
-      shapelog lake compact lake --keep 10
+      shapelog lake compact lake --data-dir data
+      shapelog lake vacuum --lake lake --keep 10
     """  # noqa: D301 - typer wants the control character itself
+    from cdc.commands.lake_care import compact, vacuum
+
+    if action in OF_TABLE and table is None and lake_folder is not None:
+        folder, table = None, folder  # the one argument is the table
+    opened = _opened(lake_folder if folder is None else Path(folder))
+    if action is Action.VACUUM:
+        vacuum(opened.root, keep, as_json=as_json)
+    elif action is Action.COMPACT:
+        compact(opened.root, data_dir, as_json=as_json)
+    elif action is Action.VERSIONS:
+        _print_lines([_version_line(one) for one in opened.versions()], as_json=as_json)
+    elif action is Action.SHOW:
+        chosen = _chosen(opened, version, as_of)
+        lines = [_table_line(chosen, name) | (_table_facts(chosen, name) if as_json else {}) for name in chosen.tables]
+        _print_lines(lines, as_json=as_json)
+    else:
+        _of_table(action, _table(_chosen(opened, version, as_of), table), side, limit, to, as_json=as_json)
+
+
+def _opened(folder: Path | None) -> "Lake":
     from cdc.mistake import Mistake
-    from cdc.output import print_json, print_table
     from storage.lake.errors import LakeNotInstalled
 
     try:
         from storage.lake.lake_reader import open_lake
     except ImportError as error:
         raise LakeNotInstalled(f"a package is missing: {error.name}") from None
-    opened = open_lake(folder)
-    if action is Action.COMPACT:
-        _compact(opened.root, keep, as_json=as_json)
-        return
-    if action in (Action.FILES, Action.READ, Action.EXPORT):
-        if table is None:
-            raise Mistake(f"name the table: shapelog lake {action.value} DIR TABLE")
-        _of_table(action, _chosen(opened, version, as_of).table(table), side, limit, to, as_json=as_json)
-        return
-    if action is Action.VERSIONS:
-        rows = [_version_line(one) for one in opened.versions()]
-    else:
-        chosen = _chosen(opened, version, as_of)
-        rows = [_table_line(chosen, name) | (_table_facts(chosen, name) if as_json else {}) for name in chosen.tables]
+    if folder is None:
+        raise Mistake("name the lake's folder: shapelog lake ACTION DIR, or --lake")
+    return open_lake(folder)
+
+
+def _table(version: "LakeVersion", name: str | None) -> "LakeTable":
+    from cdc.mistake import Mistake
+
+    if name is None:
+        raise Mistake("name the table: shapelog lake ACTION DIR TABLE")
+    return version.table(name)
+
+
+def _print_lines(lines: list[dict[str, Any]], *, as_json: bool) -> None:
+    from cdc.output import print_json, print_table
+
     if as_json:
-        print_json(rows)
-    elif rows:
-        print_table([*rows[0]], [[*row.values()] for row in rows])
+        print_json(lines)
+    elif lines:
+        print_table([*lines[0]], [[*line.values()] for line in lines])
 
 
 def _of_table(action: Action, table: "LakeTable", side: str, limit: int, to: Path | None, *, as_json: bool) -> None:
@@ -182,20 +217,3 @@ def _table_facts(version: "LakeVersion", name: str) -> dict[str, Any]:
         "orphan files": sum(orphans_of(version.root, table.facts, side) for side in sides),
         "gaps": changes.count_rows(filter=ds.field("_kind") == "refetch"),
     }
-
-
-def _compact(root: Path, keep: int, *, as_json: bool) -> None:
-    import time
-    from dataclasses import asdict
-
-    from cdc.output import print_json
-    from storage.lake.retire import retire
-
-    done = retire(root, now=time.time(), kept=keep)
-    if as_json:
-        print_json(asdict(done))
-    else:
-        typer.echo(
-            f"removed: {done.versions:,} versions, {done.files:,} files of {done.bytes:,} bytes,"
-            f" {done.commits:,} files of Delta logs"
-        )

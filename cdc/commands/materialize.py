@@ -25,6 +25,9 @@ def materialize(
             show_default="all",
         ),
     ] = None,
+    state_only: Annotated[
+        bool, typer.Option("--state-only", help="A new lake keeps no history of changes. A lake keeps its choice.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="One version at the present moment, then end.")] = False,
     every: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.1, help="Follow, and look so often.", show_default=False)
@@ -64,7 +67,7 @@ def materialize(
         from storage.lake.spark import LOG_NAME, close_session, open_session, own_folder, runner_of
     except ImportError as error:
         raise LakeNotInstalled(f"a package is missing: {error.name}") from None
-    order = Order(data_dir, lake, tuple(shape) if shape else None, every)
+    order = Order(data_dir, lake, tuple(shape) if shape else None, state_only, every)
     check_data(data_dir)  # before Spark is started, which takes seconds
     _stop_on_signals(order.stop.set)
     with _numbers(order, metrics_host, metrics_port):

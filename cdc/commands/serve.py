@@ -21,6 +21,7 @@ def serve(
     max_shapes: options.MaxShapes = default("max-shapes"),
     log_bytes: options.LogBytes = default("log-bytes"),
     log_age: options.LogAge = default("log-age"),
+    log_compaction: options.LogCompaction = default("log-compaction"),
     heartbeat: options.Heartbeat = default("heartbeat"),
     allow_delete: options.AllowDelete = default("allow-delete"),
     chunk_bytes: options.ChunkBytes = default("chunk-bytes"),
@@ -62,6 +63,7 @@ def serve(
         shapes_max=max_shapes,
         log_bytes_kept=log_bytes,
         log_age_seconds=log_age,
+        log_compaction=log_compaction,
         chunk_bytes=chunk_bytes,
     )
     http = HttpSettings(
@@ -70,8 +72,7 @@ def serve(
         cache_stale_age_seconds=cache_stale_age,
         long_poll_seconds=long_poll_timeout,
     )
-    tokens = (token_secret or None, token_keys)
     budget = None if wal_budget is None else wal_budget * MIB
     insurance = Terms(budget, wal_alert_at / 100, wal_pause_at / 100, wal_end_at / 100)
-    access = (host, port, secret or None, insecure, log_format, http, *tokens)
+    access = (host, port, secret or None, insecure, log_format, http, token_secret or None, token_keys)
     run(ServeSettings(app, *access, insurance=insurance, allowed_hosts=allowed_host, lake=lake))

@@ -149,6 +149,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         ),
         Setting("log-bytes", Kind.INTEGER, "Of a shape's log; older rows are folded.", LOG_BYTES, "BYTES", 1_000_000),
         Setting("log-age", Kind.NUMBER, "Fold rows that are older.", metavar="SECONDS", low=60, absent="never"),
+        Setting("log-compaction", Kind.FLAG, "Make updates of one row one, before a log is folded.", False),
         Setting("max-shapes", Kind.INTEGER, "Shapes that live at a time.", SHAPES_MAX, "N", 1),
         Setting(
             "heartbeat",

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 Mask = npt.NDArray[np.bool_]
 
 _SIMPLE: Final = r'^\{[^{}"\\]*\}$'
-_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|((?:[^,{}"\\\s]|\\.)(?:[^,{}"\\]|\\.)*)', re.DOTALL)
+# Postgres quotes an element with one of its six blanks in it, and takes no other character of Unicode for a blank.
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|((?:[^,{}"\\ \t\n\r\v\f]|\\.)(?:[^,{}"\\]|\\.)*)', re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 

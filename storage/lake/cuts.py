@@ -94,10 +94,10 @@ class Decision:
     """Tables that hold the lake where it is, and why."""
 
 
-def shapes_at(catalog: CatalogState, version: int, wanted: frozenset[str] | None) -> dict[str, Shape]:
-    """The named shapes that were ready as of a catalog version, by name; `wanted` None is all."""
+def shapes_at(catalog: CatalogState, version: int, wants: Callable[[Shape], bool]) -> dict[str, Shape]:
+    """The named shapes that were ready as of a catalog version, by name, and that are wanted."""
     shapes = (catalog.shapes[handle] for handle in catalog.listed_at(version))
-    return {shape.name: shape for shape in shapes if shape.name and (wanted is None or shape.name in wanted)}
+    return {shape.name: shape for shape in shapes if shape.name and wants(shape)}
 
 
 def decide(
@@ -105,12 +105,12 @@ def decide(
     records: Iterable[ProgressRecord],
     catalog: CatalogState,
     loads: Mapping[int, Loaded],
-    wanted: frozenset[str] | None,
+    wants: Callable[[Shape], bool] = lambda _: True,
     may_cut: Callable[[int, LogOffset], bool] = lambda _log, _offset: True,
 ) -> Decision:
     """The next cut at the greatest G that allows one. `records` are the newest first.
 
-    `may_cut` says whether a log's transactions are whole up to an offset (`storage.ledger`).
+    `may_cut` says whether a log's rows as of an offset are known (`log_gaps`).
     """
     waits: dict[str, str] = {}
     listed: dict[int, dict[str, Shape]] = {}
@@ -121,7 +121,7 @@ def decide(
         try:
             shapes = listed.get(version)
             if shapes is None:
-                shapes = listed[version] = shapes_at(catalog, version, wanted)
+                shapes = listed[version] = shapes_at(catalog, version, wants)
         except Misuse:
             break  # the catalog no longer knows what it listed then
         ready = {name: shape for name, shape in shapes.items() if _is_ready(last, record, shape, loads)}
@@ -131,7 +131,8 @@ def decide(
             if table.name not in ready and (why := _why_wait(table, catalog, shapes.get(table.name), loads))
         }
         upto = _end_of(record)
-        blocked |= {name: "a transaction is folded there" for name, one in ready.items() if not may_cut(one.log, upto)}
+        torn = [name for name, one in ready.items() if not may_cut(one.log, upto)]
+        blocked |= dict.fromkeys(torn, "what it was there is folded into later rows")
         if not blocked:
             return Decision(_cut(last, record, ready, loads) if ready or last else None, waits)
         waits = waits or blocked

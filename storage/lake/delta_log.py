@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from storage.lake.errors import CommitUnknown, LaggingWriter, LakeDamage
 from storage.lake.limits import CHECKPOINT_COMMITS, COMMIT_ATTEMPTS_MAX
-from storage.lake.parquet_files import NewFile, sync_file
+from storage.lake.parquet_files import NewFile, is_whole, sync_file
 
 _APPLICATION: Final = "lake"
 _SETTINGS: Final[dict[str, str | None]] = {
@@ -53,12 +53,28 @@ class DeltaLog:
         """The table as it is now; None if there is none."""
         try:
             if self._handle is None:
-                self._handle = DeltaTable(self.folder)
+                self._handle = self._read()
             else:
                 self._handle.update_incremental()
         except TableNotFoundError:
             return None
         return self._handle
+
+    def _read(self) -> DeltaTable:
+        try:
+            return read_table(self.folder)
+        except LakeDamage:
+            if not self._drop_torn_checkpoints():
+                raise
+        return read_table(self.folder)
+
+    def _drop_torn_checkpoints(self) -> bool:
+        """Whether there were any: a crash came before they were synced. All that they sum up is still there."""
+        log = self.folder / "_delta_log"
+        torn = [path for path in log.glob("*.checkpoint*.parquet") if not is_whole(path)]
+        for path in [log / "_last_checkpoint", *torn] if torn else ():
+            path.unlink(missing_ok=True)
+        return bool(torn)
 
     def files(self) -> list[str]:
         """The names of the table's files."""
@@ -98,13 +114,17 @@ class DeltaLog:
             self._handle = None
         raise CommitUnknown("the table's columns could not be set", folder=str(self.folder)) from failure
 
+    def latest_cut(self) -> int:
+        """The last cut that the table has; 0 if it has none."""
+        handle = self.open()
+        return 0 if handle is None else handle.transaction_version(_APPLICATION) or 0
+
     def adopted(self, cut: int) -> Committed | None:
         """A cut that the table has already; None if it does not. Raises `LaggingWriter` if it is further."""
-        handle = self.open()
-        done = 0 if handle is None else handle.transaction_version(_APPLICATION) or 0
+        done = self.latest_cut()
         if done > cut:
             raise LaggingWriter(f"the table is at cut {done}, and this writer at {cut}", folder=str(self.folder))
-        if handle is None or done < cut:
+        if done < cut:
             return None
         if (committed := self.known(cut)) is None:
             raise CommitUnknown(f"cut {cut} is in the table, and not in its history", folder=str(self.folder))
@@ -192,4 +212,15 @@ class DeltaLog:
 
 def files_at(folder: Path, version: int) -> list[str]:
     """The names of a table's files as of a version of its log."""
-    return sorted(uri.rpartition("/")[2] for uri in DeltaTable(folder, version=version).file_uris())
+    return sorted(uri.rpartition("/")[2] for uri in read_table(folder, version).file_uris())
+
+
+def read_table(folder: Path, version: int | None = None) -> DeltaTable:
+    """A table as of a version of its log; raises `LakeDamage` if that cannot be read."""
+    try:
+        return DeltaTable(folder, version=version)
+    except TableNotFoundError:
+        raise
+    except DeltaError as error:
+        reason = str(error).partition("\n")[0]
+        raise LakeDamage(f"a table's Delta log cannot be read: {reason}", folder=str(folder)) from error

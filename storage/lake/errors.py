@@ -35,7 +35,10 @@ class LogGap(LakeError):
     """The log no longer has the rows that come next."""
 
     code = "lake_gap"
-    hint = "They were retired before the lake had them. `shapelog recover --resnapshot` reads the shape anew."
+    hint = (
+        "They were folded before the lake had them, and its history would miss them. `shapelog recover --resnapshot`"
+        " reads the shape anew; a lake made with --state-only takes them from the fold."
+    )
 
 
 class CommitUnknown(LakeError):

@@ -9,8 +9,12 @@ Invariants:
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from storage.lake.limits import CHANGES_TIERS_BYTES, JOINED_BYTES_MAX
+
+ALL_SMALL: Final = ((JOINED_BYTES_MAX, 2),)
+"""The tier with which nothing is left that can be joined."""
 
 
 def joins(

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from storage.disk import LocalDisk
+from storage.lake.delta_log import read_table
 from storage.lake.errors import NoTable, NotALake, NoVersion
 from storage.lake.lake_layout import CUTS, SETTINGS, SIDES, STATE, VERSIONS, side_folder
 from storage.lake.records import read_record, record_numbers
@@ -47,7 +48,7 @@ class LakeTable:
         version = self.facts.side(side) if side in SIDES else None
         if version is None:
             raise NoTable(f"{self.name!r} has no {side!r}", tables=[one for one in SIDES if self.facts.side(one)])
-        return DeltaTable(self._folder(side), version=version.delta)
+        return read_table(self._folder(side), version.delta)
 
     def schema(self, side: str = STATE) -> pa.Schema:
         """The columns; a file may lack those that came later, which are NULL there."""

@@ -18,8 +18,15 @@ STAGED_BATCH_ROWS: Final = 8192
 """Folded rows are staged in batches of so many: a task that merges a range of keys reads only the batches that reach
 into it."""
 
+TASK_CACHE_BYTES: Final = 16 * MIB
+"""Decoded blocks that a task keeps: it reads each range once, in steps that end inside a block or two."""
+
 CHANGES_FILE_BYTES: Final = 32 * MIB
 """The wire size of a log that one task turns into a file of changes: a fraction of what an executor has."""
+
+CHANGES_GROUP_BYTES: Final = 8 * MIB
+"""Rows of a file of changes wait for others until they are so many bytes in memory: a row group is worth its part of
+the footer, and a task has room for it."""
 
 CHANGES_TIERS_BYTES: Final = ((32 * MIB, 48), (1 * MIB, 24), (64 * KIB, 8))
 """So many neighbouring files of changes, each below this size, are joined with the next cut: a day of small batches

@@ -15,18 +15,28 @@ import pyarrow as pa
 
 from storage.bases import Base
 from storage.catalog_records import Shape
-from storage.disk import Disk
+from storage.disk import Disk, LocalDisk
 from storage.errors import UnknownFormat
 from storage.folder_reader import FolderReader
 from storage.lake.cuts import Loaded
 from storage.lake.delta_log import DeltaLog
 from storage.lake.errors import LakeDamage
-from storage.lake.lake_layout import DELTA, LOADS, SIDES, STAGING, generation_folder, numbered_path, side_folder
+from storage.lake.lake_layout import (
+    CHANGES,
+    LOADS,
+    SIDES,
+    STAGING,
+    STATE,
+    generation_folder,
+    numbered_path,
+    side_folder,
+)
 from storage.lake.limits import STATE_FILE_BYTES, STATE_FILE_ROWS
 from storage.lake.parquet_files import NewFile
 from storage.lake.records import create_once, read_record, record_numbers
 from storage.lake.table_schema import TableSchema
 from storage.lake.tasks import SAMPLE_ROWS, Done, LoadChunks, SortRange, TableWork, Work
+from storage.lake.versions import TableVersion
 from storage.lake.widening import obstacle
 from storage.offset import LogOffset
 
@@ -88,25 +98,37 @@ def base_of(reader: FolderReader, shape: Shape) -> Base:
     return base
 
 
-def load(lake: Disk, root: Path, data: str, shape: Shape, base: Base, run: Runner, unique: str) -> Load:
-    """Bring a base into the lake; returns the load that counts, which may be a twin's."""
+def load(
+    lake: LocalDisk, data: str, shape: Shape, base: Base, before: TableVersion | None, run: Runner, unique: str
+) -> Load:
+    """Bring a base into the lake; returns the load that counts, which may be a twin's.
+
+    `before` is the table of that name in the newest version.
+    """
     assert shape.name is not None, "only named shapes are in the lake"
+    root = Path(lake.root).resolve()
     schema = TableSchema.of_definition(shape.definition)
-    generation = _generation(root, shape.name, schema)
-    folder = root / generation_folder(shape.name, generation)
+    generation = _generation(lake, root, shape, schema, before)
+    folder = str(root / generation_folder(shape.name, generation))
+    table = TableWork(data, folder, str(root / STAGING / "loads"), shape.name, shape.log, 0, schema)
+    made = base_files(table, generation, base, run)
+    if not create_once(lake, numbered_path(LOADS, shape.log), made.to_json(), unique):
+        for file in made.files:
+            (root / side_folder(shape.name, generation, STATE) / file.name).unlink(missing_ok=True)
+    return read_load(lake, shape.log) or made
+
+
+def base_files(table: TableWork, generation: int, base: Base, run: Runner) -> Load:
+    """Write a base as files of a state, which nobody else knows of."""
+    schema = table.schema
     for side in SIDES:
-        (root / side_folder(shape.name, generation, side)).mkdir(parents=True, exist_ok=True)
-    table = TableWork(data, str(folder), str(root / STAGING / "loads"), shape.name, shape.log, 0, schema)
+        Path(table.folder, side).mkdir(parents=True, exist_ok=True)
     done = run([LoadChunks(table, base.number, *span) for span in _spans(base)]) if schema.has_state else []
     files = [file for one in done for file in one.state]
     if _overlap(files):
         files = _sorted(table, done, files, run)
     rows, quarantined = sum(one.rows for one in done), sum(one.quarantined for one in done)
-    made = Load(shape.log, shape.name, generation, base.floor, tuple(files), rows, quarantined)
-    if not create_once(lake, numbered_path(LOADS, shape.log), made.to_json(), unique):
-        for file in files:
-            (folder / "state" / file.name).unlink(missing_ok=True)
-    return read_load(lake, shape.log) or made
+    return Load(table.log, table.name, generation, base.floor, tuple(files), rows, quarantined)
 
 
 def _spans(base: Base) -> Iterator[tuple[int, int]]:
@@ -145,15 +167,31 @@ def _sorted(table: TableWork, done: Sequence[Done], runs: Sequence[NewFile], run
     return files
 
 
-def _generation(root: Path, name: str, schema: TableSchema) -> int:
-    """The newest generation, if the columns can go on in it; else the one after it."""
-    folder = root / DELTA / name
-    newest = max((int(path.name) for path in folder.glob("*") if path.name.isdecimal()), default=0)
-    wanted = {"state": schema.state if schema.has_state else None, "changes": schema.changes}
+def _generation(lake: Disk, root: Path, shape: Shape, schema: TableSchema, before: TableVersion | None) -> int:
+    """That of the table as it is, if columns and history can go on in it; else the first that nobody has.
+
+    A table that left the lake does not go on when it comes again: its files may be gone by then.
+    """
+    why = None if before is None else _obstacle(root, schema, shape.snapshot.birth, before)
+    if before is not None and why is None:
+        return before.generation
+    name, number = shape.name or "", 1
+    loaded = {one.generation for one in read_loads(lake).values() if one.name == name}
+    while number in loaded or any(DeltaLog(root / side_folder(name, number, side)).latest_cut() for side in SIDES):
+        number += 1
+    if why is not None:
+        logger.warning("table %s: generation %d begins, with a history of its own: %s", name, number, why)
+    return number
+
+
+def _obstacle(root: Path, schema: TableSchema, birth: int, before: TableVersion) -> str | None:
+    """Why a table cannot go on with the rows of another log; None if it can."""
+    if birth < before.upto.tx:
+        return "its transactions are numbered anew"  # the server is another one, or was restored
+    wanted = {STATE: schema.state if schema.has_state else None, CHANGES: schema.changes}
     for side, columns in wanted.items():
-        known = DeltaLog(root / side_folder(name, newest, side)).schema() if newest else None
+        known = DeltaLog(root / side_folder(before.name, before.generation, side)).schema()
         why = obstacle(known, columns) if columns is not None and known is not None else None
         if why is not None:
-            logger.warning("table %s: generation %d begins, with a history of its own: %s", name, newest + 1, why)
-            return newest + 1
-    return max(newest, 1)
+            return why
+    return None

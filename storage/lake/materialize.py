@@ -49,6 +49,8 @@ class Order:
     data: Path
     lake: Path
     shapes: tuple[str, ...] | None = None
+    state_only: bool = False
+    """A new lake keeps no history."""
     every_seconds: float | None = None
     """None: once."""
     stop: Event = field(default_factory=Event)
@@ -69,8 +71,8 @@ def writing(order: Order, run: Runner, at: Callable[[str], None] = lambda _: Non
     order.lake.mkdir(parents=True, exist_ok=True)
     unique = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
     with folder_of(LocalDisk(order.data.resolve())) as data, folder_of(LocalDisk(order.lake.resolve())) as lake:
-        wanted = settle(lake, order.shapes, unique)
-        yield LakeWriter(data, lake, run, wanted=wanted, unique=unique, now=lambda: time.time_ns() // 1000, at=at)
+        settings = settle(lake, order.shapes, unique, state_only=order.state_only)
+        yield LakeWriter(data, lake, run, settings=settings, unique=unique, now=lambda: time.time_ns() // 1000, at=at)
 
 
 def materialize(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.lake.keys import Key
+from storage.lake.limits import CHANGES_GROUP_BYTES
 from storage.lake.parquet_footer import MAGIC, Footer, RowGroup
 
 FACTS: Final = b"shapelog"
@@ -44,18 +45,28 @@ class FileWriter:
     def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
         self._path = folder / name
         self._writer = pq.ParquetWriter(self._path, schema.with_metadata(None), compression=_COMPRESSION)
+        self._waiting: list[pa.Table] = []
         self.rows = 0
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows."""
-        self._writer.write_table(rows.replace_schema_metadata(None), row_group_size=_ROW_GROUP_ROWS)
+        """Append rows. Row groups do not show in which portions they came."""
+        self._waiting.append(rows.replace_schema_metadata(None))
         self.rows += len(rows)
+        count, size = sum(map(len, self._waiting)), sum(one.nbytes for one in self._waiting)
+        if count >= _ROW_GROUP_ROWS or size >= CHANGES_GROUP_BYTES:
+            self._write_waiting()
 
     def finish(self) -> NewFile:
         """Make it durable; the caller syncs the folder."""
+        self._write_waiting()
         self._writer.close()
         sync_file(self._path)
         return NewFile(self._path.name, self.rows, self._path.stat().st_size)
+
+    def _write_waiting(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=_ROW_GROUP_ROWS)
+            self._waiting = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +145,15 @@ def _groups(content: pa.Buffer, lows: Sequence[Key]) -> list[Group]:
 def read_rows(path: Path) -> pa.Table:
     """All rows of a file."""
     return pq.read_table(path, partitioning=None)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file has a footer: one that was not synced before a crash may be there without its bytes."""
+    try:
+        pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
 
 
 def sync_file(path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from storage.disk import LocalDisk, folder_of
-from storage.lake.delta_log import files_at
+from storage.lake.delta_log import DeltaLog, files_at
 from storage.lake.lake_layout import (
     CUTS,
     DELTA,
@@ -32,9 +32,11 @@ from storage.lake.lake_layout import (
 )
 from storage.lake.limits import ORPHAN_AGE_SECONDS_MIN, VERSION_AGE_SECONDS_MIN, VERSIONS_KEPT
 from storage.lake.loads import read_loads
+from storage.lake.parquet_files import is_whole
 from storage.lake.records import record_numbers
 from storage.lake.versions import TableVersion, Version, read_version
 from storage.lake.views import shown_cut
+from storage.layout import is_temporary
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\..*)?\.parquet")
@@ -74,11 +76,18 @@ def retire(
     versions = [one for number in record_numbers(lake, VERSIONS) if (one := read_version(lake, number)) is not None]
     if not versions:
         return retired
-    _retire_views(root, versions, now - age_seconds)
-    newest_log = max((table.log for version in versions for table in version.tables), default=0)
-    loaded = {file.name for load in read_loads(lake).values() if load.log > newest_log for file in load.files}
+    _retire_views(root, versions, now - age_seconds, now - orphan_seconds)
+    newest_log = {table.name: table.log for version in versions for table in version.tables}
+    unborn = {
+        file.name
+        for load in read_loads(lake).values()
+        if load.log > newest_log.get(load.name, 0)
+        for file in load.files
+    }
     for folder, oldest in _tables(root, versions):
-        _retire_files(folder, oldest, loaded, now - orphan_seconds, retired)
+        if oldest is None and DeltaLog(folder).latest_cut() > versions[-1].number:
+            continue  # its first version is about to be published
+        _retire_files(folder, oldest, unborn, now - orphan_seconds, retired)
         _retire_commits(folder, oldest, retired)
     for number in record_numbers(lake, CUTS):
         if number < versions[0].number:
@@ -102,8 +111,11 @@ def orphans_of(root: Path, table: TableVersion, side: str) -> int:
     return sum(path.name not in named for path in folder.glob("*.parquet"))
 
 
-def _retire_views(root: Path, versions: list[Version], before: float) -> None:
-    """Views of kept versions stay, and the one that is shown, and young ones: somebody may be in them."""
+def _retire_views(root: Path, versions: list[Version], before: float, unfinished_before: float) -> None:
+    """Views of kept versions stay, and the one that is shown, and young ones: somebody may be in them.
+
+    A view that somebody died over holds its files' bytes until it goes.
+    """
     wanted = {
         (table.name, side, of_version.cut)
         for version in versions[-1:]
@@ -112,6 +124,8 @@ def _retire_views(root: Path, versions: list[Version], before: float) -> None:
         if (of_version := table.side(side)) is not None
     }
     for folder in (root / VIEWS).glob("*/*"):
+        if is_temporary(folder.name) and folder.stat().st_ctime < unfinished_before:
+            shutil.rmtree(folder, ignore_errors=True)
         for side in SIDES:
             cut = view_cut(folder.name, side)
             if cut is None or (folder.parent.name, side, cut) in wanted:
@@ -134,16 +148,16 @@ def _tables(root: Path, versions: list[Version]) -> Iterator[tuple[Path, int | N
         yield folder, oldest.get(str(folder.relative_to(root)))
 
 
-def _retire_files(folder: Path, oldest: int | None, loaded: set[str], before: float, retired: Retired) -> None:
+def _retire_files(folder: Path, oldest: int | None, unborn: set[str], before: float, retired: Retired) -> None:
     added, removed = _named_since(folder, 0)
     if oldest is None:
-        kept = set(loaded)  # a generation that no version has; or one that has not had its first yet
+        kept = set[str]()  # no version has this generation any more, or there was none yet
         removed |= added
     else:
         kept = set(files_at(folder, oldest)) | _named_since(folder, oldest + 1)[0]
     for path in folder.glob("*.parquet"):
         is_orphan = path.name not in added and path.name not in removed
-        is_unborn = path.name in loaded and is_orphan
+        is_unborn = path.name in unborn and is_orphan
         if path.name in kept or is_unborn:
             continue
         if is_orphan and path.stat().st_mtime >= before:
@@ -171,7 +185,11 @@ def _named_since(folder: Path, version: int) -> tuple[set[str], set[str]]:
 
 def _retire_commits(folder: Path, oldest: int | None, retired: Retired) -> None:
     log = folder / "_delta_log"
-    checkpoints = [int(match[1]) for path in log.glob("*.parquet") if (match := _CHECKPOINT.fullmatch(path.name))]
+    checkpoints = [
+        int(match[1])
+        for path in log.glob("*.parquet")
+        if (match := _CHECKPOINT.fullmatch(path.name)) and is_whole(path)
+    ]
     needed = max((number for number in checkpoints if oldest is not None and number <= oldest), default=None)
     if needed is None:
         return

@@ -1,29 +1,51 @@
-"""How a lake was made: its format, and which shapes it has. Fixed by whoever makes the first step in a folder."""
+"""How a lake was made: its format, and what it has. Fixed by whoever makes the first step in a folder."""
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
+from storage.catalog_records import Shape
 from storage.disk import Disk
 from storage.errors import UnknownFormat
 from storage.lake.errors import OtherSettings
 from storage.lake.lake_layout import SETTINGS
 from storage.lake.records import create_once, read_record
+from storage.lake.table_schema import TableSchema
 
 FORMAT: Final = 1
 
 
-def settle(lake: Disk, shapes: Iterable[str] | None, unique: str) -> frozenset[str] | None:
-    """The shapes of the lake, None for all there are; makes the lake if there is none.
+@dataclass(frozen=True, slots=True)
+class LakeSettings:
+    """What a lake has."""
+
+    shapes: frozenset[str] | None = None
+    """Names of shapes; None is all."""
+    has_history: bool = True
+    """Tables have `changes` beside their state."""
+
+    def wants(self, shape: Shape) -> bool:
+        """Whether a shape has a table here."""
+        if not shape.name or (self.shapes is not None and shape.name not in self.shapes):
+            return False
+        return self.has_history or TableSchema.of_definition(shape.definition).has_state
+
+
+def settle(lake: Disk, shapes: Iterable[str] | None, unique: str, *, state_only: bool = False) -> LakeSettings:
+    """The lake's settings; makes the lake if there is none.
 
     Without a wish it is what the lake has; another wish than the first is refused, since versions would lose tables.
     """
     wish = None if shapes is None else sorted(set(shapes))
-    create_once(lake, SETTINGS, {"format": FORMAT, "shapes": wish}, unique)
+    made: dict[str, Any] = {"format": FORMAT, "shapes": wish} | ({"history": False} if state_only else {})
+    create_once(lake, SETTINGS, made, unique)
     found = read_record(lake, SETTINGS)
     assert found is not None, "it was just made"
     if found.get("format") != FORMAT:
         raise UnknownFormat("the lake has another format", found=found.get("format"), known=FORMAT)
-    known = found["shapes"]
+    known, has_history = found["shapes"], bool(found.get("history", True))
     if wish is not None and wish != known:
         raise OtherSettings("the lake has other shapes", asked=wish, has="all" if known is None else known)
-    return None if known is None else frozenset(known)
+    if state_only and has_history:
+        raise OtherSettings("the lake has histories", asked="states only", has="states and changes")
+    return LakeSettings(None if known is None else frozenset(known), has_history)

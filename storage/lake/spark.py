@@ -172,6 +172,25 @@ def run_here(work: Sequence[Work]) -> list[Done]:
     return [run(one) for one in work]
 
 
+def runner_here(tell: Callable[[Share], None]) -> Runner:
+    """.. telling how far it is."""
+
+    def run_all(work: Sequence[Work]) -> list[Done]:
+        found = list[Done]()
+        for one in work:
+            share = Share(len(found), len(work), sum(done.rows for done in found), _files_of(found))
+            tell(share)
+            found.append(run(one))
+        tell(Share(len(work), len(work)))
+        return found
+
+    return run_all
+
+
+def _files_of(found: Iterable[Done]) -> int:
+    return sum(len(done.changes) + len(done.state) for done in found)
+
+
 def first_line(error: Exception) -> str:
     """What went wrong, in a line: the last error of Python in it, if there is one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 
 from storage.lake.limits import STAGED_BATCH_ROWS
-from storage.lake.lives import Lives, fold_lives
+from storage.lake.lives import Lives, folded_already
 from storage.lake.state import Rewrite
 from storage.lake.table_schema import TableSchema
 
@@ -48,5 +48,5 @@ def staged(path: str, part: Rewrite, schema: TableSchema) -> Lives:
             if (part.high is None or low < part.high)
             and (part.low is None or number + 1 == len(lows) or lows[number + 1] > part.low)
         ]
-    lives = fold_lives(batches or [pa.RecordBatch.from_pylist([], columns)], schema).between(part.low, part.high)
+    lives = folded_already(batches or [pa.RecordBatch.from_pylist([], columns)], schema).between(part.low, part.high)
     return replace(lives, is_emptied=facts["is_emptied"])

@@ -88,6 +88,19 @@ def rewrites(files: Sequence[StateFile], keys: pa.Array, *, small_rows: int = ST
     ]
 
 
+def small_runs(files: Sequence[StateFile], *, small_rows: int = STATE_FILE_ROWS // 4) -> list[Rewrite]:
+    """Neighbours that are small, to be written as one though no key of theirs changes."""
+    ordered = sorted(files, key=lambda file: file.low)
+    found, start = list[Rewrite](), 0
+    for stop in range(len(ordered) + 1):
+        if stop == len(ordered) or ordered[stop].rows >= small_rows:
+            if stop - start > 1:
+                low, high = ordered[start].low if start else None, ordered[stop].low if stop < len(ordered) else None
+                found.append(Rewrite(tuple(file.path for file in ordered[start:stop]), low, high))
+            start = stop + 1
+    return found
+
+
 def shares(part: Rewrite, samples: pa.Array, every_rows: int, *, rows_max: int = STATE_FILE_ROWS) -> list[Rewrite]:
     """A range that much is put into, as several ranges that can be written apart.
 

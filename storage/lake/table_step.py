@@ -11,13 +11,13 @@ import pyarrow as pa
 from storage.disk import Disk
 from storage.lake.cuts import Cut, TableCut
 from storage.lake.delta_log import Committed, DeltaLog
-from storage.lake.joins import joins
+from storage.lake.joins import ALL_SMALL, joins
 from storage.lake.keys import Key
-from storage.lake.lake_layout import CHANGES, SIDES, STATE, generation_folder, side_folder, staging_folder
+from storage.lake.lake_layout import CHANGES, STATE, generation_folder, side_folder, staging_folder
 from storage.lake.loads import Load
 from storage.lake.parquet_files import NewFile, facts_of
 from storage.lake.pieces import pieces
-from storage.lake.state import StateFile, shares
+from storage.lake.state import StateFile, shares, small_runs
 from storage.lake.table_schema import TableSchema
 from storage.lake.tasks import SAMPLE_ROWS, Done, JoinChanges, MergeRange, ReadPiece, TableWork, Work, planned
 from storage.lake.versions import SideVersion, TableVersion
@@ -59,6 +59,11 @@ class TableStep:
     load: Load
     known: KnownFiles
     log_of: Callable[[Path], DeltaLog]
+    has_history: bool = True
+    joins_all: bool = False
+    """All that is small is joined, also where nothing changes."""
+    is_anew: bool = False
+    """The load is of this step alone, since the log no longer has the rows that came next."""
     done: list[Done] = field(default_factory=list)
     files: list[StateFile] = field(default_factory=list)
     """The state before the cut."""
@@ -67,8 +72,9 @@ class TableStep:
 
     def __post_init__(self) -> None:
         self.schema = TableSchema.of_definition(self.part.definition)
-        self.sides = {side: self.log_of(self.root / self._side(side)) for side in (STATE, CHANGES)}
-        wanted = {STATE: self.schema.state, CHANGES: self.schema.changes}
+        wanted = {STATE: self.schema.state} if self.schema.has_state else {}
+        wanted |= {CHANGES: self.schema.changes} if self.has_history else {}
+        self.sides = {side: self.log_of(self.root / self._side(side)) for side in wanted}
         self.known_columns = {side: log.schema() for side, log in self.sides.items()}
         self.columns = {side: joined(self.known_columns[side], wanted[side]) for side in wanted}
 
@@ -81,34 +87,42 @@ class TableStep:
         """If the log takes another's place in this generation: the LSN up to which the other's changes are known."""
         if not self.part.begins or self.before is None or self.before.generation != self.part.generation:
             return None
+        if not self.has_history:
+            return None
         return self.before.upto.tx
+
+    def is_done(self) -> bool:
+        """Whether somebody has done all that was to be done."""
+        adopted = [log.adopted(self.cut.number) for log in self.sides.values()]
+        return all(one is not None for one in adopted)
 
     def first_work(self) -> list[Work]:
         """Pieces of the log to be read; none if somebody has done all that was to be done."""
-        adopted = [log.adopted(self.cut.number) for log in self.sides.values()]
-        if all(one is not None for one in adopted):
-            return []
         self._look_at_state()
+        joins_of_history = self._joins()
+        if self.is_done():  # asked after the files were listed, so those are the table's before the cut, and no later
+            return []
         ranges = pieces(self.data, self.part.log, self.part.after, self.part.upto)
         pieces_of_log: list[Work] = [
             ReadPiece(
-                self._table(),
+                self.table_work(),
                 after,
                 upto,
                 tuple(self.files),
                 is_whole=len(ranges) == 1,
                 refetched=None if number else self.refetched,
-                columns=self.columns[CHANGES],
+                columns=self.columns.get(CHANGES),
             )
             for number, (after, upto) in enumerate(ranges)
         ]
-        return [*self._joins(), *pieces_of_log]
+        return [*joins_of_history, *pieces_of_log]
 
     def second_work(self) -> list[Work]:
         """Ranges of keys to be merged with what the first work staged."""
         staged = [done for done in self.done if done.staged is not None]
         if not staged:
-            return []
+            is_quiet = self.joins_all and not any(done.state for done in self.done)
+            return [MergeRange(self.table_work(), part, ()) for part in small_runs(self.files)] if is_quiet else []
         last = max((number for number, done in enumerate(staged) if done.is_emptied), default=0)
         is_emptied = any(done.is_emptied for done in staged)
         keys = _sorted({key for done in staged[last:] for key in done.keys})
@@ -116,15 +130,15 @@ class TableStep:
         paths = tuple(done.staged for done in staged[last:] if done.staged is not None)
         parts = planned(self.files, keys, is_emptied=is_emptied)
         divided = [one for part in parts for one in shares(part, samples, SAMPLE_ROWS)]
-        return [MergeRange(self._table(), part, paths) for part in divided]
+        return [MergeRange(self.table_work(), part, paths) for part in divided]
 
     def commit(self) -> TableVersion:
         """Let both of the table's logs have the cut, the changes first; the table as it is then."""
         part, facts = self.part, {"quarantined": sum(done.quarantined for done in self.done)}
-        new = self._written(CHANGES)
-        gone = {name for done in self.done for name in done.changes_gone}
-        changes, said = self._commit(CHANGES, new, gone, facts)
-        state = None
+        changes, state, said = None, None, dict[str, Any]()
+        if self.has_history:
+            gone = {name for done in self.done for name in done.changes_gone}
+            changes, said = self._commit(CHANGES, self._written(CHANGES), gone, facts)
         if self.schema.has_state:
             new = self._written(STATE)
             gone = {name for done in self.done for name in done.state_gone}
@@ -132,18 +146,19 @@ class TableStep:
                 loaded = {file.name for file in self.load.files}
                 new += [file for file in self.load.files if file.name not in gone]
                 gone = self.gone - loaded
-            state, _ = self._commit(STATE, new, gone, {})
-        shutil.rmtree(self._table().staging, ignore_errors=True)
+            state, of_state = self._commit(STATE, new, gone, {} if self.has_history else facts)
+            said = said or of_state
+        shutil.rmtree(self.table_work().staging, ignore_errors=True)
         known = self.load.quarantined if self.before is None or part.begins else self.before.quarantined
         count = known + int(said.get("quarantined", 0))
         return TableVersion(part.name, part.generation, part.log, part.handle, part.upto, state, changes, count)
 
     def give_up(self) -> None:
         """A twin is further: its commits stay, and what was written here for nothing goes."""
-        for side in SIDES:
-            new = self._written(side)
-            if new and (committed := self.sides[side].known(self.cut.number)) is not None:
-                self._remove_orphans(self.sides[side], new, committed.version)
+        for side in self.sides:
+            committed = self.sides[side].known(self.cut.number) if self.done or self.is_anew else None
+            if committed is not None:
+                self._remove_orphans(side, self._written(side), committed.version)
 
     def _written(self, side: str) -> list[NewFile]:
         return [file for done in self.done for file in (done.changes if side == CHANGES else done.state)]
@@ -165,18 +180,19 @@ class TableStep:
                 log.create(self.columns[side])
             is_all_new = self._is_wider(side)
             committed = log.commit(number, self.columns[side], new, None if is_all_new else sorted(gone), facts)
-        self._remove_orphans(log, new, committed.version)
+        self._remove_orphans(side, new, committed.version)
         log.checkpoint(committed.version)
         return SideVersion(committed.version, number), committed.facts
 
-    def _remove_orphans(self, log: DeltaLog, new: Sequence[NewFile], version: int) -> None:
+    def _remove_orphans(self, side: str, new: Sequence[NewFile], version: int) -> None:
         """If a twin's commit came first, what was written here is nobody's.
 
         Looked up in that commit: a later one, of a twin that is further, may have replaced files of ours that this
         cut's version needs.
         """
-        kept = set(log.files_at(version)) | {file.name for file in self.load.files}
-        for file in new:
+        log, of_load = self.sides[side], self.load.files
+        kept = set(log.files_at(version)) | {file.name for file in of_load if not self.is_anew}
+        for file in [*new, *(of_load if self.is_anew and side == STATE else ())]:
             if file.name not in kept:
                 (log.folder / file.name).unlink(missing_ok=True)
 
@@ -199,17 +215,23 @@ class TableStep:
 
     def _joins(self) -> list[Work]:
         """Files of changes that are written anew: neighbours as one, or each with wider columns."""
+        if not self.has_history:
+            return []
         folder, names = self.root / self._side(CHANGES), self.sides[CHANGES].files()  # by offset
         if self._is_wider(CHANGES):
             runs = [range(number, number + 1) for number in range(len(names))]
         else:
-            runs = joins([(folder / name).stat().st_size for name in names])
-        return [JoinChanges(self._table(), tuple(names[run.start : run.stop]), self.columns[CHANGES]) for run in runs]
+            sizes = [(folder / name).stat().st_size for name in names]
+            runs = joins(sizes, ALL_SMALL) if self.joins_all else joins(sizes)
+        return [
+            JoinChanges(self.table_work(), tuple(names[run.start : run.stop]), self.columns[CHANGES]) for run in runs
+        ]
 
     def _side(self, side: str) -> str:
         return side_folder(self.part.name, self.part.generation, side)
 
-    def _table(self) -> TableWork:
+    def table_work(self) -> TableWork:
+        """What tasks are told of the table."""
         return TableWork(
             self.data_folder,
             str(self.root / generation_folder(self.part.name, self.part.generation)),

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from storage.blocks_cache import BlocksCache
 from storage.disk import LocalDisk
 from storage.errors import Refetch, UnknownLog
 from storage.folder_reader import FolderReader
@@ -28,7 +29,7 @@ from storage.lake.changes import Typed, refetch_row
 from storage.lake.errors import LakeDamage, LogGap
 from storage.lake.keys import Key, keys_of_state
 from storage.lake.lake_layout import changes_joined, changes_name
-from storage.lake.limits import INLINE_REWRITES_MAX, STATE_FILE_ROWS
+from storage.lake.limits import INLINE_REWRITES_MAX, STATE_FILE_ROWS, TASK_CACHE_BYTES
 from storage.lake.lives import Lives, fold_lives
 from storage.lake.parquet_files import FileWriter, NewFile, read_rows, sync_file
 from storage.lake.staging import stage, staged
@@ -36,8 +37,8 @@ from storage.lake.state import Rewrite, StateFile, fitted, merge, rewrites
 from storage.lake.state_files import rewrite_files, write_state
 from storage.lake.table_schema import TableSchema
 from storage.limits import READ_BYTES_MAX
-from storage.offset import LogOffset
-from storage.rows import OP, TX, column, rows_up_to
+from storage.offset import OP_INFINITE, SNAPSHOT_END, LogOffset
+from storage.rows import OP, TX, column, row_schema, rows_up_to
 
 SAMPLE_ROWS: Final = STATE_FILE_ROWS // 8
 """Every so many rows a run tells a key, so that ranges of equal size can be found."""
@@ -71,8 +72,8 @@ class ReadPiece:
     """This is all of the table's cut, so the files may be written anew at once; else the folded rows are staged."""
     refetched: int | None
     """The log takes another's place, whose changes are known up to this LSN."""
-    columns: pa.Schema
-    """Of the table of changes: those of today, and those that went."""
+    columns: pa.Schema | None
+    """Of the table of changes: those of today, and those that went. None without a history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class JoinChanges:
 
 @dataclass(frozen=True, slots=True)
 class MergeRange:
-    """Merge staged rows into one range of keys."""
+    """Merge staged rows into one range of keys; without any, the files are only joined."""
 
     table: TableWork
     rewrite: Rewrite
@@ -135,7 +136,14 @@ class Done:
 
 
 def run(work: Work) -> Done:
-    """Do a piece of work."""
+    """Do a piece of work. What the allocator keeps of it is given back: the process stays, and the next needs other."""
+    try:
+        return _done(work)
+    finally:
+        pa.default_memory_pool().release_unused()
+
+
+def _done(work: Work) -> Done:
     match work:
         case JoinChanges():
             return _join_changes(work)
@@ -152,7 +160,8 @@ def run(work: Work) -> Done:
 @lru_cache(maxsize=4)
 def reader_of(data: str) -> FolderReader:
     """One reader of a folder for each process: it remembers which blocks are where."""
-    return FolderReader(LocalDisk(data))
+    disk = LocalDisk(data)
+    return FolderReader(disk, BlocksCache(disk, TASK_CACHE_BYTES))
 
 
 def rows_of(
@@ -184,20 +193,23 @@ def _read_piece(work: ReadPiece) -> Done:
     done, writer = Done(), None
     lives: Lives | None = None
     for batches in rows_of(reader_of(table.data), table.name, table.log, work.after, work.upto):
-        typed = Typed(batches, schema)
-        writer = writer or _begin_changes(work)
-        writer.write(fitted(typed.as_changes(), work.columns))
-        done.rows += typed.count
-        done.quarantined += typed.quarantined_count
+        done.rows += sum(batch.num_rows for batch in batches)
+        if work.columns is not None:
+            typed = Typed(batches, schema)
+            writer = writer or _begin_changes(work, work.columns)
+            writer.write(fitted(typed.as_changes(), work.columns))
+            done.quarantined += typed.quarantined_count
         if schema.has_state:
             lives = fold_lives([*([] if lives is None else lives.stored()), *batches], schema)
-    if writer is None and work.refetched is not None:
-        writer = _begin_changes(work)
+    if writer is None and work.refetched is not None and work.columns is not None:
+        writer = _begin_changes(work, work.columns)
     if writer is not None:
         done.changes = [writer.finish()]
         sync_file(Path(table.folder, "changes"))
     if lives is None:
         return done
+    if work.columns is None:
+        done.quarantined = Typed(lives.rows, schema).quarantined_count
     parts = planned(work.files, lives.keys, is_emptied=lives.is_emptied)
     if work.is_whole and len(parts) <= INLINE_REWRITES_MAX:
         for part in parts:
@@ -221,11 +233,13 @@ def _join_changes(work: JoinChanges) -> Done:
     return done
 
 
-def _begin_changes(work: ReadPiece) -> FileWriter:
-    name = changes_name(work.after, work.upto, _unique())
-    writer = FileWriter(Path(work.table.folder, "changes"), name, work.columns)
+def _begin_changes(work: ReadPiece, columns: pa.Schema) -> FileWriter:
+    # A base has a floor of its own; the name says what the rows follow, so that names sort as rows do.
+    before = SNAPSHOT_END if work.refetched is None else LogOffset(work.refetched, OP_INFINITE)
+    name = changes_name(max(work.after, before), work.upto, _unique())
+    writer = FileWriter(Path(work.table.folder, "changes"), name, columns)
     if work.refetched is not None:
-        writer.write(fitted(refetch_row(work.table.schema, work.refetched, 0), work.columns))
+        writer.write(fitted(refetch_row(work.table.schema, work.refetched, 0), columns))
     return writer
 
 
@@ -249,7 +263,11 @@ def _merge_range(work: MergeRange) -> Done:
         waiting += staged(path, work.rewrite, schema).stored()
         if sum(batch.num_rows for batch in waiting) > 4 * STATE_FILE_ROWS:
             waiting = fold_lives(waiting, schema).stored()
-    _merge(work.table, work.rewrite, fold_lives(waiting, schema), done)
+    if not waiting:
+        waiting = [pa.RecordBatch.from_pylist([], row_schema([column.source for column in schema.columns]))]
+    lives = fold_lives(waiting, schema)
+    waiting.clear()  # they are as large as what was folded
+    _merge(work.table, work.rewrite, lives, done)
     return done
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from storage.disk import Disk
 from storage.errors import UnknownFormat
-from storage.lake.lake_layout import CHANGES, STATE, VERSIONS, numbered_path
+from storage.lake.lake_layout import CHANGES, SIDES, STATE, VERSIONS, numbered_path
 from storage.lake.records import create_once, read_record, record_numbers
 from storage.offset import LogOffset
 from storage.progress import Incarnation
@@ -39,7 +39,8 @@ class TableVersion:
     upto: LogOffset
     state: SideVersion | None
     """None for a shape without a key, or one that tells changes only."""
-    changes: SideVersion
+    changes: SideVersion | None
+    """None in a lake that keeps states only."""
     quarantined: int
     """Values that were quarantined since the log's beginning, counted when they came in."""
 
@@ -79,11 +80,8 @@ class Version:
             tables = tuple(
                 TableVersion(
                     **table
-                    | {
-                        "upto": LogOffset.parse(table["upto"]),
-                        "state": None if table["state"] is None else SideVersion(**table["state"]),
-                        "changes": SideVersion(**table["changes"]),
-                    }
+                    | {"upto": LogOffset.parse(table["upto"])}
+                    | {side: None if table[side] is None else SideVersion(**table[side]) for side in SIDES}
                 )
                 for table in facts["tables"]
             )

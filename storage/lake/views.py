@@ -38,22 +38,26 @@ def build_view(lake: Path, table: str, generation: int, side: str, cut: int, fil
 
 
 def shown_cut(lake: Path, table: str, side: str) -> int:
-    """The cut whose view the link leads to; 0 without one."""
+    """The cut whose view the link leads to; 0 without one: a crash may leave the link, and not its folder."""
+    link = lake / link_path(table, side)
     try:
-        return view_cut((lake / link_path(table, side)).readlink().name, side) or 0
+        return (view_cut(link.readlink().name, side) or 0) if link.exists() else 0
     except OSError:
         return 0
 
 
 def show_view(lake: Path, table: str, side: str, cut: int, unique: str) -> None:
-    """Let the link lead to a view, in one step."""
+    """Let the link lead to a view, in one step. The one before is as old as it is not shown: somebody may list it."""
     link = lake / link_path(table, side)
+    before = link.resolve()
     link.parent.mkdir(parents=True, exist_ok=True)
     temporary = link.with_name(f"{link.name}.{unique}{TEMPORARY_SUFFIX}")
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
     temporary.symlink_to(os.path.relpath(lake / view_folder(table, side, cut), link.parent))
     temporary.replace(link)
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(before)
     sync_file(link.parent)
 
 

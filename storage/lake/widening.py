@@ -31,8 +31,12 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 def obstacle(known: pa.Schema, wanted: pa.Schema) -> str | None:
     """Why a table with the known columns cannot have rows with the wanted ones; None if it goes on."""
+    spelled = {name.lower(): name for name in known.names}
     for field in wanted:
-        old = known.field(field.name).type if field.name in known.names else field.type
+        name = spelled.get(field.name.lower(), field.name)
+        if name != field.name:  # no engine keeps the two apart
+            return f"column {field.name} was spelled {name}"
+        old = known.field(name).type if name in known.names else field.type
         if not widens(old, field.type):
             return f"column {field.name} was {old} and is {field.type}"
     return None

@@ -15,12 +15,11 @@ import logging
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
+from storage.bases import Base
 from storage.catalog import CatalogReader
 from storage.catalog_records import Life, Shape
 from storage.disk import LocalDisk
@@ -28,18 +27,20 @@ from storage.errors import StorageError, UnknownLog, named_faults
 from storage.folder_reader import FolderReader
 from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
 from storage.lake.delta_log import DeltaLog
-from storage.lake.errors import LaggingWriter, LogGap
+from storage.lake.errors import LaggingWriter, LogGap, NoVersion
 from storage.lake.lake_layout import CUTS, SIDES, TABLES, numbered_path, side_folder
 from storage.lake.limits import LEASE_SECONDS
-from storage.lake.loads import Load, Runner, base_of, load, read_load
+from storage.lake.loads import Load, Runner, base_files, base_of, load, read_load
+from storage.lake.log_gaps import LogGaps
 from storage.lake.metrics import Trigger
 from storage.lake.records import create_once, read_record
+from storage.lake.settings import LakeSettings
 from storage.lake.table_step import KnownFiles, TableStep
 from storage.lake.tasks import Work, rows_of
 from storage.lake.versions import TableVersion, Version, latest_version, publish
 from storage.lake.views import build_view, hide_view, show_view, shown_cut
 from storage.leases import Lease, end_lease, leases, take_lease
-from storage.ledger import first_folded, may_cut_at
+from storage.ledger import may_cut_at
 from storage.offset import LogOffset
 from storage.progress import ProgressReader
 
@@ -72,7 +73,7 @@ class LakeWriter:
         lake: LocalDisk,
         run: Runner,
         *,
-        wanted: frozenset[str] | None,
+        settings: LakeSettings,
         unique: str,
         now: Callable[[], int],
         at: Callable[[str], None] = lambda _: None,
@@ -81,24 +82,42 @@ class LakeWriter:
         self._lake = lake
         self._root = Path(lake.root).resolve()
         self._run = run
-        self._wanted = wanted
+        self._settings = settings
         self._unique = unique
         self._now = now
         self._at = at
         self._catalog = CatalogReader(data)
         self._progress = ProgressReader(data)
         self._reader = FolderReader(data)
+        self._gaps = LogGaps(self._reader)
         self._known = KnownFiles()
         self._loads: dict[int, Load] = {}
         self._leased: dict[int, int] = {}
         """When the lease on a log was taken last."""
         self._lease_prefix = f"lake-{zlib.crc32(str(self._root).encode()):08x}-"
         self._log_of = lru_cache(maxsize=1024)(DeltaLog)
+        self._shown = 0
+        """The version whose views were shown last."""
 
     def step(self, *, even_if_quiet: bool = False) -> Step:
         """Go from one version to the next. Without rows there is none, unless asked for."""
         with named_faults(str(self._root)):
             return self._step(even_if_quiet=even_if_quiet)
+
+    def compact(self) -> Step:
+        """Join what is small in all tables: a version with the rows of the one before it, in fewer files."""
+        with named_faults(str(self._root)):
+            before = latest_version(self._lake)
+            if before is None:
+                raise NoVersion("the lake has no version yet", lake=str(self._root))
+            number, last = before.number + 1, self._cut(before.number)
+            assert last is not None, "the newest version's cut is kept"
+            parts = (replace(one, after=one.upto, begins=False) for one in last.tables if before.table(one.name))
+            cut = replace(last, number=number, tables=tuple(parts))
+            create_once(self._lake, numbered_path(CUTS, number), cut.to_json(), self._unique)
+            decided = self._cut(number)  # another's, perhaps, which is finished then
+            assert decided is not None, "somebody wrote it"
+            return replace(self._finish(decided, before, joins_all=True), trigger=Trigger.DEMAND)
 
     def input_lsn(self) -> int | None:
         """G, as it was when the logs were looked at last."""
@@ -111,6 +130,8 @@ class LakeWriter:
 
     def _step(self, *, even_if_quiet: bool) -> Step:
         before = latest_version(self._lake)
+        if before is not None and before.number != self._shown:
+            self.show()  # whoever published it may have died before that
         number = 1 if before is None else before.number + 1
         level = None if before is None else before.lsn
         waits: dict[str, str] = {}
@@ -124,7 +145,9 @@ class LakeWriter:
             if why is None and not even_if_quiet:
                 return Step(waits_for=waits, level=decision.cut.lsn)
             trigger = why or Trigger.DEMAND
-            self._refuse_folded(decision.cut.tables)
+            for part in decision.cut.tables if self._settings.has_history else ():
+                self._gaps.refuse_folded(part)
+                self._gaps.refuse_retired(part)
             self._at("before the cut")
             create_once(self._lake, numbered_path(CUTS, number), decision.cut.to_json(), self._unique)
             self._at("after the cut")
@@ -149,6 +172,7 @@ class LakeWriter:
                     hide_view(self._root, name, side)
             newest = latest_version(self._lake)
             if newest is None or newest.number == version.number:
+                self._shown = version.number
                 return  # a slow twin may have shown an older one: whoever sees that shows the newest again
 
     def _cut(self, number: int) -> Cut | None:
@@ -161,23 +185,34 @@ class LakeWriter:
         record = self._progress.history.latest
         if record is None:
             return Decision(None)
-        shapes = shapes_at(self._catalog.state, record.catalog_version, self._wanted)
+        shapes = shapes_at(self._catalog.state, record.catalog_version, self._settings.wants)
         for shape in shapes.values():
-            self._load(shape)
+            self._load(shape, None if before is None else before.table(shape.name or ""))
+        known = {} if before is None else {table.log: table for table in before.tables}
+        for table in known.values():
+            if table.log not in self._leased:
+                self._lease(table.log, table.upto)  # before it is looked what the log still has
         last = None if before is None else self._cut(before.number)
+        if last is not None:  # a table that the version is without begins anew, unless another log takes its place
+            last = replace(last, tables=tuple(one for one in last.tables if one.log in known or self._is_over(one)))
         loads = {log: one.loaded for log, one in self._loads.items()}
-        records = self._progress.history.newest_first()
-        ledger_of = lru_cache(maxsize=None)(self._ledger)
-        return decide(
-            last,
-            records,
-            self._catalog.state,
-            loads,
-            self._wanted,
-            lambda log, upto: (ledger := ledger_of(log)) is None or may_cut_at(ledger, upto),
-        )
 
-    def _load(self, shape: Shape) -> None:
+        @cache
+        def base_instead(log: int) -> Base | None:
+            table = known.get(log)
+            after = loads[log].floor if table is None else table.upto
+            return self._gaps.base_instead(log, after) if self._may_begin_anew(begins=table is None) else None
+
+        ledger = lru_cache(maxsize=None)(self._gaps.ledger)
+
+        def may_cut(log: int, upto: LogOffset) -> bool:
+            base = base_instead(log)
+            return may_cut_at(ledger(log), upto) and (base is None or base.floor <= upto)
+
+        records = self._progress.history.newest_first()
+        return decide(last, records, self._catalog.state, loads, self._settings.wants, may_cut)
+
+    def _load(self, shape: Shape, before: TableVersion | None) -> None:
         """Bring a shape's base into the lake, unless it is there."""
         if shape.log in self._loads:
             return
@@ -187,17 +222,11 @@ class LakeWriter:
             base = base_of(self._reader, self._catalog.state.newest_of(shape.log) or shape)
             self._lease(shape.log, base.floor)
             self._at("before a load")
-            found = load(self._lake, self._root, str(self._data.root), shape, base, self._run, self._unique)
+            data = str(self._data.root)
+            found = load(self._lake, data, shape, base, before, self._run, self._unique)
             self._at("after a load")
             logger.info("table %s: %d rows loaded", shape.name, found.rows)
         self._loads[shape.log] = found
-
-    def _ledger(self, log: int) -> pa.RecordBatch | None:
-        """Where a log may not be cut; None for a log that is gone."""
-        try:
-            return self._reader.folded_ranges(log)
-        except UnknownLog:
-            return None
 
     def _trigger(self, cut: Cut, before: Version | None) -> Trigger | None:
         """How the version would differ from the one before; None if it would in its number only."""
@@ -226,13 +255,18 @@ class LakeWriter:
             return shape is None or shape.life is Life.ENDED
         return False
 
-    def _finish(self, cut: Cut, before: Version | None) -> Step:
+    def _finish(self, cut: Cut, before: Version | None, *, joins_all: bool = False) -> Step:
         known = {} if before is None else {table.name: table for table in before.tables}
         parts = [table for table in cut.tables if not self._is_over(table)]
-        if dropped := sorted({table.name for table in cut.tables} - {table.name for table in parts}):
-            logger.warning("version %d is without %s: removed before it was read", cut.number, ", ".join(dropped))
         quiet = {table.name for table in parts if table.name in known and not (table.begins or self._has_rows(table))}
-        steps = [self._table_step(cut, table, known.get(table.name)) for table in parts if table.name not in quiet]
+        busy = [table for table in parts if joins_all or table.name not in quiet]
+        steps = [self._table_step(cut, table, known.get(table.name), joins_all=joins_all) for table in busy]
+        steps = [self._from_base(step) for step in steps]
+        lost = {step.name for step in steps if step.part.upto < step.part.after}
+        if dropped := sorted(lost | {table.name for table in cut.tables} - {table.name for table in parts}):
+            logger.warning("version %d is without %s: nobody has its rows any more", cut.number, ", ".join(dropped))
+        parts = [table for table in parts if table.name not in lost]
+        steps = [step for step in steps if step.name not in lost]
         self._at("before the work")
         try:
             self._work(steps, parts, known)
@@ -257,30 +291,45 @@ class LakeWriter:
         """Read, merge, commit; `known` has the tables as they are then."""
         self._do((step, step.first_work()) for step in steps)
         self._do((step, step.second_work()) for step in steps)
-        self._refuse_folded(parts)  # again: somebody may have folded while they were read
+        for part in (
+            one for one in parts if one.after < one.upto
+        ):  # again: somebody may have folded while they were read
+            (self._gaps.refuse_folded if self._settings.has_history else self._gaps.refuse_torn)(part)
         self._at("before the commits")
         for step in steps:
             known[step.name] = step.commit()
             self._at("after a commit")
 
-    def _refuse_folded(self, tables: Iterable[TableCut]) -> None:
-        """The history is only ever added to: changes that were folded into later ones are missed, and that is said."""
-        for part in tables:
-            ledger = self._ledger(part.log)
-            if ledger is not None and (found := first_folded(ledger, part.after, part.upto)) is not None:
-                raise LogGap(
-                    f"changes of table {part.name!r} were folded into later ones before the lake had them",
-                    after=part.after,
-                    upto=part.upto,
-                    folded=f"{found[0]} to {found[1]}",
-                )
+    def _may_begin_anew(self, *, begins: bool) -> bool:
+        """Whether a table may pass over rows of its log that a base has: not if a history would miss them."""
+        return begins or not self._settings.has_history
 
-    def _table_step(self, cut: Cut, part: TableCut, before: TableVersion | None) -> TableStep:
+    def _from_base(self, step: TableStep) -> TableStep:
+        """The step; if its log has the rows that come next in a base only, the step from that base's floor on."""
+        part = step.part
+        if not self._may_begin_anew(begins=part.begins) or step.is_done():
+            return step
+        base = self._gaps.base_instead(part.log, part.after)
+        if base is None:
+            return step
+        part = replace(part, begins=True, after=base.floor)
+        if part.after > part.upto:
+            return replace(step, part=part)  # the cut was decided long ago: the next one has the table again
+        self._at("before a load")
+        found = base_files(step.table_work(), part.generation, base, self._run)
+        self._at("after a load")
+        logger.info("table %s: %d rows loaded anew, from base %d", part.name, found.rows, base.number)
+        return replace(step, part=part, load=found, is_anew=True)
+
+    def _table_step(self, cut: Cut, part: TableCut, before: TableVersion | None, *, joins_all: bool) -> TableStep:
         found = self._loads.get(part.log) or read_load(self._lake, part.log)
         assert found is not None, "a cut has loaded logs only"
         self._loads[part.log] = found
         data = str(self._data.root)
-        return TableStep(self._root, data, self._data, cut, part, before, found, self._known, self._log_of)
+        has_history = self._settings.has_history
+        return TableStep(
+            self._root, data, self._data, cut, part, before, found, self._known, self._log_of, has_history, joins_all
+        )
 
     def _do(self, work: Iterable[tuple[TableStep, list[Work]]]) -> None:
         """One job for all tables; each gets what its own work has done."""

@@ -129,6 +129,50 @@ async def test_who_reads_at_the_end_reads_on_and_others_begin_anew(newest_databa
         assert (present.refetches, behind.refetches) == (1, 2), "an old handle does not go on past a TRUNCATE"
 
 
+async def test_who_is_behind_a_compaction_reads_on(newest_database: Database, tmp_path: Path) -> None:
+    """With less to read, and the same rows at the end; the handle stays."""
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK, **SETTINGS, log_compaction=True) as server:
+        loop = server.living
+        behind, in_base = server.reader("items"), server.reader("items")
+        await behind.catch_up()
+        await in_base.step()
+        entry = loop.app.house.registry.find(behind.handle or "")
+        assert entry is not None
+        for _ in range(2):
+            await grow(loop, entry)
+            before = size_of(loop, entry)
+            await loop.app.folding.go_round()
+            assert size_of(loop, entry) < before / 2
+            newest_database.execute("DELETE FROM items WHERE id % 7 = 0", "UPDATE items SET part = 9 WHERE id = 1")
+            await loop.caught_up()
+            await behind.catch_up()
+            assert rows_of(behind) == loop.table(ALL)
+        late = server.reader("items")
+        for reader in (in_base, late):
+            await reader.catch_up()
+            assert rows_of(reader) == loop.table(ALL)
+        assert {reader.handle for reader in (behind, in_base, late)} == {entry.handle}
+        assert loop.app.folding.counts.count == 0, "what is short enough is not folded"
+    async with looping(newest_database, tmp_path, **SETTINGS) as again:
+        found = again.app.house.registry.find(entry.handle)
+        assert found is not None
+        assert again.rows(found) == again.table(ALL)
+
+
+async def test_what_a_compaction_leaves_too_long_is_folded(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with looping(newest_database, tmp_path, **SETTINGS, log_compaction=True) as loop:
+        entry = await loop.add("items", "items")
+        while size_of(loop, entry) <= BOUND:
+            newest_database.execute("DELETE FROM items", FILL)
+            await loop.caught_up()
+        await loop.app.folding.go_round()
+        assert loop.living("items").handle != entry.handle
+        assert size_of(loop, entry) <= BOUND
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+
+
 def rows_of(reader: Reader) -> list[tuple[str | None, ...]]:
     return sorted((tuple(row.values()) for row in reader.rows.values()), key=str)
 

@@ -86,9 +86,43 @@ def test_rows_are_read_and_exported(lakes: Lakes, capsys: pytest.CaptureFixture[
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_compact_says_what_went(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
-    assert facts(capsys, "lake", "compact", lakes.root, "--keep", 1)["versions"] == 0, "they are all young"
+def test_vacuum_says_what_went(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert facts(capsys, "lake", "vacuum", lakes.root, "--keep", 1)["versions"] == 0, "they are all young"
     lakes.check_all()
+
+
+def test_compact_joins_small_files(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
+    before = lakes.latest()
+    assert len(before.table("savings").files("changes")) > 1
+    told = facts(capsys, "lake", "compact", lakes.root, "--data-dir", lakes.data)
+    after = lakes.latest()
+    assert (told["version"], told["files_after"]) == (after.number, 4) == (4, 4)
+    assert told["files_before"] > 4
+    assert after.lsn == before.lsn
+    lakes.check_all()
+    status, out, _ = answer(capsys, "lake", "compact", lakes.root, "--data-dir", lakes.data)
+    assert (status, out.split(";")[0]) == (0, "version 5: 4 files became 4")
+    lakes.bank.play(5)
+    lakes.bank.confirm()
+    lakes.writer().step()
+    lakes.check_all()
+
+
+def test_the_folder_is_a_setting(
+    lakes: Lakes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A flag goes before a variable, and a variable before the file; an argument before all of them."""
+    wanted = facts(capsys, "lake", "files", lakes.root, "savings")
+    assert facts(capsys, "lake", "files", "savings", "--lake", lakes.root) == wanted
+    file = tmp_path / "shapelog.toml"
+    file.write_text(f'lake = "{lakes.root}"\ndata-dir = "{lakes.data}"\n')
+    assert facts(capsys, "--config", file, "lake", "files", "savings") == wanted
+    assert facts(capsys, "--config", file, "lake", "compact")["version"] == 4
+    monkeypatch.setenv("SHAPELOG_LAKE", str(tmp_path / "elsewhere"))
+    status, _, err = answer(capsys, "--config", file, "lake", "versions")
+    assert (status, "not_a_lake" in err) == (2, True)
+    assert len(facts(capsys, "lake", "versions", "--lake", lakes.root)) == 4
+    assert len(facts(capsys, "lake", "versions", lakes.root)) == 4
 
 
 @pytest.mark.parametrize(

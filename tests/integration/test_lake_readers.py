@@ -71,7 +71,7 @@ def test_plain_folders_are_one_version_or_none(lakes: Lakes) -> None:
         lakes.bank.play(15)
         lakes.bank.confirm()
         writer.step()
-        retire(lakes.root, now=time.time(), kept=2, age_seconds=0.0)
+        retire(lakes.root, now=time.time(), kept=2, age_seconds=0.2)
     stop.set()
     for thread in threads:
         thread.join(30)
@@ -82,6 +82,20 @@ def test_plain_folders_are_one_version_or_none(lakes: Lakes) -> None:
         for table in seen[name]:
             assert frozen(as_texts(in_utc(table), COLUMNS)) in known, f"{name} read some of two versions"
     assert len({frozen(as_texts(in_utc(table), COLUMNS)) for table in seen["arrow"]}) > 2, "the lake moved on"
+
+
+def test_a_view_is_as_old_as_it_is_not_shown(lakes: Lakes) -> None:
+    """Who lists it while it goes would find some of its files, and open those through the link, in the next one."""
+    writer = lakes.writer()
+    lakes.bank.confirm()
+    writer.step()
+    view = (lakes.root / "tables/savings/state").resolve()
+    shown = view.stat().st_ctime_ns
+    lakes.bank.play(30)
+    lakes.bank.confirm()
+    writer.step()
+    assert (lakes.root / "tables/savings/state").resolve() != view
+    assert view.stat().st_ctime_ns > shown
 
 
 def test_a_version_that_is_retired_while_it_is_read_fails_loudly(lakes: Lakes) -> None:

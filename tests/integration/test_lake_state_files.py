@@ -17,7 +17,7 @@ from storage.lake import staging, state, state_files
 from storage.lake.keys import keys_of_state
 from storage.lake.lives import Lives, fold_lives
 from storage.lake.parquet_files import Group, encoded, facts_of, groups_in
-from storage.lake.state import Rewrite, StateFile, rewrites
+from storage.lake.state import Rewrite, StateFile, rewrites, small_runs
 from storage.lake.state_files import rewrite_files
 from storage.lake.table_schema import TableSchema
 from storage.rows import Kind, row_schema
@@ -118,6 +118,12 @@ def test_a_state_that_is_rewritten_in_part_has_all_rows(schema: TableSchema, dat
             gone = data.draw(st.sets(st.sampled_from(sorted(table.rows)), max_size=4)) if table.rows else set()
             table.step(put, gone - set(put))
             table.check()
+        nothing = fold_lives([pa.RecordBatch.from_pylist([], row_schema(["id", "t"]))], schema)
+        for part in small_runs([*table.files.values()], small_rows=4):
+            table.put(part, nothing)
+        table.check()
+        sizes = [file.rows for file in sorted(table.files.values(), key=lambda file: file.low)]
+        assert not any(one < 4 and other < 4 for one, other in pairwise(sizes))
         table.check_engines()
 
 

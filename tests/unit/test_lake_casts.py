@@ -128,7 +128,7 @@ def array_text(elements: list[str | None]) -> str:
     def one(text: str | None) -> str:
         if text is None:
             return "NULL"
-        if not text or text.upper() == "NULL" or re.search(r'[\s{},"\\]', text):
+        if not text or text.upper() == "NULL" or re.search(r'[ \t\n\r\v\f{},"\\]', text):
             return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
         return text
 
@@ -163,6 +163,7 @@ def test_arrays_that_are_no_lists_are_kept_as_text() -> None:
     assert done.quarantined.tolist() == [True, True, True, False]
     assert parse_array('{"a\\"b",NULL,"NULL"}') == ['a"b', None, "NULL"]
     assert parse_array('{"a"b}') is None
+    assert parse_array('{"a b",\u00a0,\x1c,\u2003x}') == ["a b", "\u00a0", "\x1c", "\u2003x"]
 
 
 @given(st.lists(st.none() | st.dates().map(str) | st.just("infinity"), max_size=20), st.data())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.lake.joins import joins
+from storage.lake.joins import ALL_SMALL, joins
 from storage.lake.limits import CHANGES_TIERS_BYTES, JOINED_BYTES_MAX
 from storage.limits import MIB
 
@@ -62,3 +62,16 @@ def test_joins_are_neighbours_and_of_a_size(sizes: list[int]) -> None:
 def test_a_tier_is_joined_once_it_is_full(sizes: list[int], count: int) -> None:
     assert len(joins(sizes)) == count
     assert TINY_COUNT == 8
+
+
+@given(st.lists(st.integers(0, 2 * LARGE), max_size=200))
+def test_on_demand_nothing_small_is_left_beside_something_small(sizes: list[int]) -> None:
+    files, again = sizes, list[int]()
+    while files != again:
+        again, runs = files, {run.start: run for run in joins(files, ALL_SMALL)}
+        number, files = 0, []
+        while number < len(again):
+            run = runs.get(number, range(number, number + 1))
+            files.append(sum(again[run.start : run.stop]))
+            number = run.stop
+    assert not any(one < JOINED_BYTES_MAX and other < JOINED_BYTES_MAX for one, other in pairwise(files))

@@ -41,7 +41,7 @@ def loads(*logs: int) -> dict[int, Loaded]:
 
 
 def cut_of(lsn: int, catalog: CatalogState, last: Cut | None = None, *logs: int) -> Cut:
-    decision = decide(last, [record(lsn, catalog.version)], catalog, loads(*(logs or (1, 2, 3))), None)
+    decision = decide(last, [record(lsn, catalog.version)], catalog, loads(*(logs or (1, 2, 3))))
     assert decision.cut is not None
     return decision.cut
 
@@ -61,10 +61,7 @@ def test_the_next_cut_continues_and_the_same_g_gives_none() -> None:
     second = cut_of(700, catalog, first)
     assert (second.number, second.tables[0].after) == (2, first.tables[0].upto)
     assert not second.tables[0].begins
-    assert (
-        decide(second, [record(700, catalog.version), record(500, catalog.version)], catalog, loads(1), None).cut
-        is None
-    )
+    assert decide(second, [record(700, catalog.version), record(500, catalog.version)], catalog, loads(1)).cut is None
 
 
 def test_a_shape_waits_for_its_birth_and_its_load() -> None:
@@ -79,17 +76,17 @@ def test_a_base_that_is_ahead_of_g_waits_for_it() -> None:
     """A fold may have rows of transactions above G, which no version at G may show; a log that goes on is read on."""
     catalog = catalog_with("a", "b")
     ahead = {1: Loaded(1, 1, LogOffset(600, 5)), 2: Loaded(2, 1, SNAPSHOT_END)}
-    first = decide(None, [record(500, catalog.version)], catalog, ahead, None).cut
+    first = decide(None, [record(500, catalog.version)], catalog, ahead).cut
     assert first is not None
     assert [table.name for table in first.tables] == ["b"]
-    second = decide(first, [record(700, catalog.version)], catalog, ahead, None).cut
+    second = decide(first, [record(700, catalog.version)], catalog, ahead).cut
     assert second is not None
     assert [(table.name, table.after, table.begins) for table in second.tables] == [
         ("a", LogOffset(600, 5), True),
         ("b", LogOffset(499, OP_INFINITE), False),
     ]
     folded = ahead | {2: Loaded(2, 1, LogOffset(900, 1))}
-    third = decide(second, [record(800, catalog.version)], catalog, folded, None).cut
+    third = decide(second, [record(800, catalog.version)], catalog, folded).cut
     assert third is not None
     assert [table.name for table in third.tables] == ["a", "b"]
 
@@ -99,19 +96,19 @@ def test_an_ended_shape_holds_the_cut_at_the_last_g_that_lists_it() -> None:
     first, listed = cut_of(500, catalog), catalog.version
     catalog.apply(Ended("h2", LogOffset(650, 0), "columns_changed"))
     records = [record(800, catalog.version), record(600, listed), record(500, listed)]
-    decision = decide(first, records, catalog, loads(1, 2), None)
+    decision = decide(first, records, catalog, loads(1, 2))
     assert decision.cut is not None
     assert decision.cut.lsn == 600
     assert "b" in decision.waits_for
 
-    held = decide(decision.cut, records, catalog, loads(1, 2), None)
+    held = decide(decision.cut, records, catalog, loads(1, 2))
     assert held.cut is None
     assert "columns_changed" in held.waits_for["b"]
 
     catalog.apply(Born("h3", 3, "b", FIELDS, Snapshot(1, 1, (), 700)))
     catalog.apply(Ready("h3", 0))
     catalog.apply(Succeeded("h2", "h3"))
-    freed = decide(decision.cut, [record(900, catalog.version), *records], catalog, loads(1, 2, 3), None)
+    freed = decide(decision.cut, [record(900, catalog.version), *records], catalog, loads(1, 2, 3))
     assert freed.cut is not None
     table = freed.cut.table("b")
     assert table is not None
@@ -129,7 +126,7 @@ def test_a_removed_shape_holds_nothing() -> None:
 def test_no_cut_where_a_transaction_is_folded() -> None:
     catalog = catalog_with("a")
     records = [record(800, catalog.version), record(700, catalog.version)]
-    decision = decide(None, records, catalog, loads(1), None, lambda _, upto: upto.tx < 750)
+    decision = decide(None, records, catalog, loads(1), may_cut=lambda _, upto: upto.tx < 750)
     assert decision.cut is not None
     assert decision.cut.lsn == 700
 
@@ -142,7 +139,7 @@ def test_another_life_of_the_slot_is_compared_by_nobody() -> None:
     catalog.apply(Ready("h2", 0))
     catalog.apply(Succeeded("h1", "h2"))
     other = Incarnation(7, 2, 1)
-    decision = decide(first, [record(60, catalog.version, other), record(500, 2)], catalog, loads(1, 2), None)
+    decision = decide(first, [record(60, catalog.version, other), record(500, 2)], catalog, loads(1, 2))
     assert decision.cut is not None
     assert (decision.cut.lsn, decision.cut.incarnation) == (60, other)
 

@@ -64,6 +64,13 @@ def test_which_alterations_go_on(old: tuple[int, int], new: tuple[int, int], *, 
     assert is_wider(known, wanted) is (known != wanted)
 
 
+def test_a_name_in_other_letters_is_another_column() -> None:
+    """But no table may have both, as most engines would take them for one."""
+    known, wanted = (pa.schema([(name, pa.int32())]) for name in ("Straße_A", "straße_a"))
+    assert obstacle(known, wanted) == "column straße_a was spelled Straße_A"
+    assert obstacle(known, known) is None
+
+
 def test_columns_come_and_stay() -> None:
     known = pa.schema([("a", pa.int32()), ("b", pa.string())])
     wanted = pa.schema([("c", pa.bool_()), ("a", pa.int64())])

@@ -1,0 +1,125 @@
+"""What is old goes while others are at work: what is about to be a version stays, whoever looks and whenever."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from storage.lake.limits import ORPHAN_AGE_SECONDS_MIN
+from storage.lake.retire import retire
+from storage.lake.writer import LakeWriter
+from tests.bank import COLUMNS
+from tests.lakes import Lakes
+
+
+class Killed(BaseException):
+    """The writer's process is gone."""
+
+
+@pytest.fixture
+def lakes(tmp_path: Path) -> Lakes:
+    return Lakes(tmp_path, accounts=20)
+
+
+def later() -> float:
+    """When everything of today is old."""
+    return time.time() + 10 * ORPHAN_AGE_SECONDS_MIN
+
+
+def killed_at(lakes: Lakes, point: str, times: int = 1) -> None:
+    left = times
+
+    def kill(where: str) -> None:
+        nonlocal left
+        left -= where == point
+        if not left:
+            raise Killed
+
+    with pytest.raises(Killed):
+        lakes.writer(kill).step()
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_table_whose_first_cut_is_open_stays(lakes: Lakes, times: int) -> None:
+    """Its commits name files that no version has yet."""
+    bank = lakes.bank
+    bank.confirm()
+    lakes.writer().step()
+    bank.open_table("brokerage", bank.accounts("brokerage", 30))
+    old = bank.end_table("savings", "altered")
+    bank.succeed_table("savings", old, COLUMNS | {"balance": (25, -1)}, bank.accounts("savings", 10))
+    bank.play(30)
+    bank.confirm()
+    killed_at(lakes, "after a commit", times)
+    retire(lakes.root, now=time.time(), kept=1)
+    retire(lakes.root, now=time.time() + ORPHAN_AGE_SECONDS_MIN / 2, kept=1)
+    lakes.writer().step()
+    assert lakes.latest().number == 2
+    lakes.check()
+
+
+def test_a_load_waits_for_its_cut_however_long_that_takes(lakes: Lakes) -> None:
+    """Also if a log that came later is in a version before it."""
+    bank = lakes.bank
+    lsn = bank.lsn
+    bank.lsn += 10_000  # where this table is born, the others are not yet
+    bank.open_table("brokerage", bank.accounts("brokerage", 30))
+    bank.lsn = lsn
+    bank.open_table("current", bank.accounts("current", 30))
+    bank.confirm()
+    del bank.history[bank.lsn]["brokerage"]
+    writer = lakes.writer()
+    writer.step()
+    assert lakes.latest().tables == ["checking", "current", "savings"]
+    retire(lakes.root, now=later(), kept=1)
+    bank.lsn += 10_000
+    bank.play(10)
+    bank.confirm()
+    writer.step()
+    assert "brokerage" in lakes.latest().tables
+    lakes.check_all()
+
+
+def test_a_view_that_somebody_died_over_goes(lakes: Lakes) -> None:
+    bank = lakes.bank
+    bank.confirm()
+    lakes.writer().step()
+    unfinished = lakes.root / "views" / "savings" / "state.2.w9.tmp"
+    unfinished.mkdir()
+    (unfinished / "held.parquet").write_bytes(b"x")
+    retire(lakes.root, now=time.time(), kept=1)
+    assert unfinished.exists(), "somebody may be at work on it"
+    retire(lakes.root, now=later(), kept=1)
+    assert not unfinished.exists()
+    lakes.check_all()
+
+
+@pytest.mark.parametrize("has_hint", [False, True])
+def test_a_checkpoint_that_a_crash_tore_is_nothing(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, *, has_hint: bool
+) -> None:
+    """Its commits are still there, and stay until there is a whole one."""
+    monkeypatch.setattr("storage.lake.delta_log.CHECKPOINT_COMMITS", 4)
+    writer, bank = lakes.writer(), lakes.bank
+
+    def go_on(writer: LakeWriter, steps: int) -> None:
+        for _ in range(steps):
+            bank.play(10)
+            bank.confirm()
+            assert writer.step().version is not None
+
+    go_on(writer, 6)
+    torn = [*(lakes.root / "delta").glob("savings/1/*/_delta_log/*4.checkpoint.parquet")]
+    assert len(torn) == 2
+    for path in torn:
+        path.write_bytes(b"")
+        if not has_hint:
+            path.with_name("_last_checkpoint").unlink()
+    if not has_hint:
+        retire(lakes.root, now=later(), kept=1)
+    go_on(lakes.writer(), 6)
+    lakes.check_all()
+    assert retire(lakes.root, now=later(), kept=1).commits > 0
+    lakes.check_all()
+    go_on(lakes.writer(), 1)
+    lakes.check_all()
