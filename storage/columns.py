@@ -36,6 +36,8 @@ class Columns:
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
         _check(batches)
         self._batches = batches
+        self._values: dict[str, list[list[pa.Array]]] = {}
+        """The columns of `new` and `old` in each batch, once they were asked for."""
         self.names: list[str] = [field.name for field in batches[0].schema.field(NEW).type]
         self.tx: Unsigned = np.concatenate([column(batch, TX) for batch in batches])
         self.op: Unsigned = np.concatenate([column(batch, OP) for batch in batches])
@@ -64,8 +66,11 @@ class Columns:
 
     def text(self, struct: str, index: int) -> pa.Array:
         """One column of `new` or `old`; NULL also where the struct is, or the batch has none."""
-        values_type = self._batches[0].schema.field(NEW).type
-        return _joined((chunk.flatten()[index] for chunk in self._chunks(struct, values_type)), pa.large_string())
+        if struct not in self._values:
+            chunks = self._chunks(struct, self._batches[0].schema.field(NEW).type)
+            # Once for all columns: one of them, with the struct's NULLs, costs Arrow as much as all.
+            self._values[struct] = [chunk.flatten() for chunk in chunks]
+        return _joined((values[index] for values in self._values[struct]), pa.large_string())
 
     def is_valid(self, struct: str) -> Mask:
         """In which rows `new` or `old` is not NULL as a whole."""

@@ -98,7 +98,7 @@ class Refetch(StorageError):
     """The position lies below what the log still keeps."""
 
     code = "refetch"
-    hint = "Read the log's present base from the start, then follow from its floor."
+    hint = "Begin anew at -1: with the log's present base, then on from its floor."
 
 
 class AboveUpper(StorageError):

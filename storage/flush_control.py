@@ -164,7 +164,8 @@ class FlushControl:
             job.segments.append(plan_segment(self._drain(log), self._logs.get(log.number).files, self._logs.index))
         if small:
             target, file = self._target.next_write()
-            job.journal = JournalWrite([self._drain(log) for log, _ in small], target, file)
+            by_number = sorted((log for log, _ in small), key=lambda log: log.number)  # neighbours move together
+            job.journal = JournalWrite([self._drain(log) for log in by_number], target, file)
         return job
 
     def _drain(self, log: ShapeLog) -> Drained:

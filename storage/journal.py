@@ -16,7 +16,7 @@ from storage import layout
 from storage.block import BlockFlag
 from storage.errors import LogFault
 from storage.journal_block import Directory, PackedDirectory, ShareEntry
-from storage.offset import LogOffset
+from storage.offset import SNAPSHOT_END, LogOffset
 from storage.repair import Repair
 from storage.scan import BlockRef
 
@@ -165,9 +165,9 @@ class JournalIndex:
             del self._blocks[serial]
 
     def logs_in(self, number: int) -> list[int]:
-        """The logs for which a file is still needed."""
+        """The logs for which a file is still needed, in order."""
         file = self.files[number]
-        found = {log for directory in file.directories for log in directory.logs()}
+        found = sorted({log for directory in file.directories for log in directory.logs()})
         return [log for log in found if any(self._block(code).file is file for code in self._codes.get(log, ()))]
 
     def living(self, number: int) -> list[JournalShare]:
@@ -180,6 +180,16 @@ class JournalIndex:
                 if code in self._codes.get(log, ()):
                     shares.append(self._share(code))
         return shares
+
+    def aligned(self, logs: Collection[int]) -> dict[int, LogOffset]:
+        """What each log's shares claim at most, for many logs at once: no object is made of a share."""
+        found = dict.fromkeys(logs, SNAPSHOT_END)
+        for serial, block in self._blocks.items():
+            offsets = block.directory.offsets("aligned")
+            for row, (log, aligned) in enumerate(zip(block.directory.logs(), offsets, strict=True)):
+                if log in found and aligned > found[log] and serial << _ROW_BITS | row in self._codes.get(log, ()):
+                    found[log] = aligned
+        return found
 
     def files_with_open_blocks(self) -> list[JournalFile]:
         """Files with a block whose transaction was open when it was written."""

@@ -1,6 +1,7 @@
-"""The parts of a journal block: a directory of shares, then their rows, a part for each schema.
+"""The parts of a journal block: a directory of shares, then their rows, in parts of some hundred kilobytes.
 
-Ten thousand shares of one table are one Arrow batch, and 14 numbers each; a share becomes an object when it is read.
+Ten thousand shares of one table are one Arrow batch, cut into parts between two shares, and 14 numbers each; a share
+becomes an object when it is read.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from storage.block import BlockFlag
 from storage.errors import CorruptBlock
-from storage.offset import LogOffset
+from storage.limits import JOURNAL_PART_BYTES
+from storage.offset import LogOffset, offsets_of
 from storage.parts import Part, decode_batches, encode_batches
 from storage.rows import Integers, Unsigned
 from storage.share import Share
@@ -89,6 +91,11 @@ class PackedDirectory:
         least, above = self.columns[0]
         numbers: list[int] = (above.astype(np.uint64) + np.uint64(least)).tolist()
         return numbers
+
+    def offsets(self, name: str) -> list[LogOffset]:
+        """One of the offsets of each share."""
+        tx, op = (self.columns[_FIELDS.index(f"{name}_{part}")] for part in ("tx", "op"))
+        return offsets_of(*((above.astype(np.uint64) + np.uint64(least)).tolist() for least, above in (tx, op)))
 
     def has_rows(self, row: int) -> bool:
         """Whether the share is more than a commit."""
@@ -209,29 +216,45 @@ def _put_offsets(
 
 
 class _Gathered:
-    """The rows of shares, a batch for each schema, and where each share's are."""
+    """The rows of shares in parts of one schema each, and where each share's are."""
 
     def __init__(self, shares: Sequence[Share]) -> None:
         self.shares = shares
         self.counts = np.array([share.count for share in shares], np.int64)
         self.table = np.zeros(len(shares), np.int64)
-        """The number of the share's batch."""
+        """The number of the share's part, behind the directory."""
         self.row = np.zeros(len(shares), np.int64)
         """Its first row in there."""
         by_source: dict[int, list[int]] = {}
         for index, share in enumerate(shares):
             by_source.setdefault(id(share.source), []).append(index)
+        schemas = np.zeros(len(shares), np.int64)
         pieces: dict[pa.Schema, list[pa.RecordBatch]] = {}
         heights: dict[pa.Schema, int] = {}
         for indexes in by_source.values():
             held = [shares[index] for index in indexes] if len(by_source) > 1 else shares
             schema = held[0].source.batch.schema
-            self.table[indexes] = list(pieces).index(schema) if schema in pieces else len(pieces)
+            schemas[indexes] = list(pieces).index(schema) if schema in pieces else len(pieces)
             ends = np.cumsum(self.counts[indexes]) + heights.get(schema, 0)
             self.row[indexes] = ends - self.counts[indexes]
             heights[schema] = int(ends[-1])
             pieces.setdefault(schema, []).append(_rows_of(held))
-        self.tables = [_one(batches) for batches in pieces.values()]
+        self.tables: list[pa.RecordBatch] = []
+        for schema, table in enumerate(list(map(_one, pieces.values()))):
+            self._cut(table, np.flatnonzero(schemas == schema))
+
+    def _cut(self, table: pa.RecordBatch, shares: Integers) -> None:
+        """Make parts of the rows of one schema: whoever wants some of the shares need not read all."""
+        shares = shares[np.argsort(self.row[shares])]  # a log has shares of several sources, and they are elsewhere
+        rows = self.row[shares]
+        number = rows * table.nbytes // (table.num_rows * JOURNAL_PART_BYTES)
+        is_first = np.diff(number, prepend=-1) > 0
+        starts = rows[is_first]
+        part = np.cumsum(is_first) - 1
+        self.table[shares] = len(self.tables) + part
+        self.row[shares] -= starts[part]
+        stops = [*starts[1:].tolist(), table.num_rows]
+        self.tables += [table.slice(start, stop - start) for start, stop in zip(starts.tolist(), stops, strict=True)]
 
 
 def _rows_of(held: Sequence[Share]) -> pa.RecordBatch:

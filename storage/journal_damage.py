@@ -21,6 +21,7 @@ from storage.journal_parts import rows_of_shares
 from storage.log_facts import list_logs
 from storage.offset import LogOffset
 from storage.open_rows import write_copies
+from storage.scan import BlockRef, read_batches
 from storage.segments import list_segments, newest_header
 
 logger = logging.getLogger(__name__)
@@ -92,10 +93,21 @@ def put_aside(disk: Disk, index: JournalIndex, *, confirmed_tx: int, written_at:
 
 def _note_unreadable(disk: Disk, index: JournalIndex, file: JournalFile) -> None:
     """A file with open rows may have to be copied: what cannot be read must not stand in the way."""
+    if all(_is_sound(disk, ref) for ref in file.refs):
+        return
     faults: Doubts = {}
     list(_readable(disk, index.living(file.number), faults))
     for log, fault in faults.items():
         file.unreadable.append(Unreadable(0, fault, frozenset((log,))))
+
+
+def _is_sound(disk: Disk, ref: BlockRef) -> bool:
+    """Whether all rows of a block can be read."""
+    try:
+        read_batches(disk, ref)
+    except LogFault:
+        return False
+    return True
 
 
 def _readable(disk: Disk, shares: Iterable[JournalShare], doubts: Doubts) -> Iterable[JournalShare]:

@@ -92,9 +92,14 @@ SEGMENT_BYTES_MAX: Final = 64 * MIB
 JOURNAL_FILE_BYTES_MAX: Final = 16 * MIB
 """A journal file is closed at this size; the oldest closed one is the next to be emptied into segments."""
 
-JOURNAL_BYTES_MAX: Final = 64 * MIB
+JOURNAL_BYTES_MAX: Final = 256 * MIB
 """All journal files together: bounds what start-up reads before the first row is served. Beyond this, all logs are
-moved out while it grows by as much again, so it stays near twice this at most, and its index at some 20 MB."""
+moved out while it grows by as much again, so it stays near twice this at most, and its index at some 40 MB. A log that
+moves costs a file of its own and its sync, half a millisecond and more: with 10,000 logs that is dear below 256 MiB."""
+
+JOURNAL_PART_BYTES: Final = 256 * KIB
+"""Rows of a journal block are cut into parts of about this. A part is read and checked whole: who wants the rows of one
+log, or moves some logs out of the journal, need not read those of thousands of others."""
 
 JOURNAL_FILE_BLOCKS_MAX: Final = 4096
 """A journal file is closed at this many blocks, so that tiny flushes do not make its directory long."""
@@ -165,8 +170,8 @@ READ_PAUSE_SECONDS: Final = 0.001
 """Before it looks for the n-th time at what seems damaged, a reader waits for n times this: a header that was caught
 half written is whole by then, and all looks together take less than 40 ms."""
 
-COMPACTION_BYTES_MAX: Final = 256 * MIB
-"""Segments that one compaction takes: it works on them in memory, at about three times their size."""
+COMPACTION_BYTES_MAX: Final = 128 * MIB
+"""Segments that one compaction takes: two, at three to five times their size in memory, as a fold."""
 
 FOLD_STEP_BYTES: Final = 128 * MIB
 """What a fold takes of a log with a small base: two segments, at three (rows of 400 bytes) to five times (of 20) their

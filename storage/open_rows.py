@@ -34,9 +34,9 @@ def remove_open_shares(disk: Disk, index: JournalIndex, aligned: dict[int, LogOf
 def _has_rows_above(file: JournalFile, aligned: dict[int, LogOffset]) -> bool:
     """Shares that a segment took over count too: they are gone only with the file."""
     return any(
-        log in aligned and directory.entry(row).last > aligned[log]
+        log in aligned and last > aligned[log]
         for directory in file.directories
-        for row, log in enumerate(directory.logs())
+        for log, last in zip(directory.logs(), directory.offsets("last"), strict=True)
     )
 
 

@@ -80,8 +80,7 @@ def recover_journal(disk: Disk, index: JournalIndex, found: Found, *, confirmed_
     suspects = {log for file in index.files_with_open_blocks() for log in index.logs_in(file.number)} - set(
         found.doubts
     )
-    uncommitted = {log: aligned_of(index.shares_of(log)) or SNAPSHOT_END for log in suspects}
-    remove_open_shares(disk, index, uncommitted, written_at=written_at)
+    remove_open_shares(disk, index, index.aligned(suspects), written_at=written_at)
     for number in [number for number, file in index.files.items() if not file.live]:
         disk.remove(index.files[number].path)
         index.drop_file(number)

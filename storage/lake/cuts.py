@@ -49,11 +49,16 @@ class Cut:
     catalog_version: int
     commit_time: int
     tables: tuple[TableCut, ...]
+    joins_all: bool = False
+    """All that is small is joined, also where nothing changes. All who finish the cut do that, so they do the same."""
 
     def to_json(self) -> dict[str, Any]:
         """For the record."""
         tables = [asdict(table) | {"after": str(table.after), "upto": str(table.upto)} for table in self.tables]
-        return asdict(self) | {"format": FORMAT, "incarnation": str(self.incarnation), "tables": tables}
+        facts = asdict(self) | {"format": FORMAT, "incarnation": str(self.incarnation), "tables": tables}
+        if not self.joins_all:
+            del facts["joins_all"]
+        return facts
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:

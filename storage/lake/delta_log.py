@@ -146,10 +146,13 @@ class DeltaLog:
         new: Sequence[NewFile],
         gone: Sequence[str] | None,
         facts: dict[str, Any],
+        *,
+        after: int,
     ) -> Committed:
         """Let the table be what it is after a cut, or see that it is.
 
-        `gone` None: the table has the new files alone from then on, and their columns, of whatever types.
+        `gone` None: the table has the new files alone from then on, and their columns, of whatever types. `after` is
+        the cut that the table had when it was seen what is gone: files of a later one would stay beside the new ones.
         """
         for name in (file.name for file in new):
             if not (self.folder / name).exists():
@@ -158,6 +161,9 @@ class DeltaLog:
         for _ in range(COMMIT_ATTEMPTS_MAX):
             if (committed := self.adopted(cut)) is not None:
                 return committed
+            if (found := self.latest_cut()) != after:
+                message = f"the table came from cut {after} to cut {found} while cut {cut} was worked"
+                raise LaggingWriter(message, folder=str(self.folder))
             assert self._handle is not None, "the table was created"
             try:
                 self._write(self._handle, schema, new, gone, {**facts, "cut": cut})

@@ -39,10 +39,14 @@ class LogGaps:
             if after < self._reader.upper(log):
                 self._reader.read(log, after, 0)
         except Refetch:
-            return max((base for base in self._reader.bases(log) if base.is_complete), key=lambda base: base.number)
+            return self.newest_base(log)
         except (AboveUpper, UnknownLog):
             return None
         return None
+
+    def newest_base(self, log: int) -> Base:
+        """The one from which the log can be read on."""
+        return max((base for base in self._reader.bases(log) if base.is_complete), key=lambda base: base.number)
 
     def refuse_folded(self, part: TableCut) -> None:
         """Raise `LogGap` if updates of a table's part of a cut came into later ones: a history misses them."""
@@ -57,8 +61,12 @@ class LogGaps:
             message = f"changes of table {part.name!r} were folded into a new base before the lake had them"
             raise LogGap(message, after=part.after, upto=part.upto, base_ends=base.floor)
 
+    def is_torn(self, part: TableCut) -> bool:
+        """Whether a table's rows as of a cut are nowhere any more."""
+        return part.after < part.upto and not may_cut_at(self.ledger(part.log), part.upto)
+
     def refuse_torn(self, part: TableCut) -> None:
-        """Raise `LogGap` if a table's rows as of a cut are nowhere any more."""
-        if not may_cut_at(self.ledger(part.log), part.upto):
+        """Raise `LogGap` if they are not."""
+        if self.is_torn(part):
             message = f"the rows of table {part.name!r} were folded into later ones before the lake had them"
             raise LogGap(message, after=part.after, upto=part.upto)

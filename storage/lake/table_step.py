@@ -60,13 +60,13 @@ class TableStep:
     known: KnownFiles
     log_of: Callable[[Path], DeltaLog]
     has_history: bool = True
-    joins_all: bool = False
-    """All that is small is joined, also where nothing changes."""
     is_anew: bool = False
     """The load is of this step alone, since the log no longer has the rows that came next."""
     done: list[Done] = field(default_factory=list)
     files: list[StateFile] = field(default_factory=list)
     """The state before the cut."""
+    planned_on: dict[str, int] = field(default_factory=dict)
+    """The last cut of each side when its files were listed."""
     gone: set[str] = field(default_factory=set)
     """Files of the table's log that this cut removes whatever is written."""
 
@@ -96,8 +96,14 @@ class TableStep:
         adopted = [log.adopted(self.cut.number) for log in self.sides.values()]
         return all(one is not None for one in adopted)
 
+    def lacks_load(self) -> bool:
+        """Whether the base with which the log begins was in the lake, and some of its files went."""
+        folder = self.root / self._side(STATE)
+        return self.part.begins and any(not (folder / file.name).exists() for file in self.load.files)
+
     def first_work(self) -> list[Work]:
         """Pieces of the log to be read; none if somebody has done all that was to be done."""
+        self.planned_on = {side: log.latest_cut() for side, log in self.sides.items()}  # before they are listed
         self._look_at_state()
         joins_of_history = self._joins()
         if self.is_done():  # asked after the files were listed, so those are the table's before the cut, and no later
@@ -121,7 +127,7 @@ class TableStep:
         """Ranges of keys to be merged with what the first work staged."""
         staged = [done for done in self.done if done.staged is not None]
         if not staged:
-            is_quiet = self.joins_all and not any(done.state for done in self.done)
+            is_quiet = self.cut.joins_all and not any(done.state for done in self.done)
             return [MergeRange(self.table_work(), part, ()) for part in small_runs(self.files)] if is_quiet else []
         last = max((number for number, done in enumerate(staged) if done.is_emptied), default=0)
         is_emptied = any(done.is_emptied for done in staged)
@@ -179,7 +185,8 @@ class TableStep:
             if self.part.begins:
                 log.create(self.columns[side])
             is_all_new = self._is_wider(side)
-            committed = log.commit(number, self.columns[side], new, None if is_all_new else sorted(gone), facts)
+            files_gone = None if is_all_new else sorted(gone)
+            committed = log.commit(number, self.columns[side], new, files_gone, facts, after=self.planned_on[side])
         self._remove_orphans(side, new, committed.version)
         log.checkpoint(committed.version)
         return SideVersion(committed.version, number), committed.facts
@@ -222,7 +229,7 @@ class TableStep:
             runs = [range(number, number + 1) for number in range(len(names))]
         else:
             sizes = [(folder / name).stat().st_size for name in names]
-            runs = joins(sizes, ALL_SMALL) if self.joins_all else joins(sizes)
+            runs = joins(sizes, ALL_SMALL) if self.cut.joins_all else joins(sizes)
         return [
             JoinChanges(self.table_work(), tuple(names[run.start : run.stop]), self.columns[CHANGES]) for run in runs
         ]

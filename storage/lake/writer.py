@@ -29,7 +29,7 @@ from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
 from storage.lake.delta_log import DeltaLog
 from storage.lake.errors import LaggingWriter, LogGap, NoVersion
 from storage.lake.lake_layout import CUTS, SIDES, TABLES, numbered_path, side_folder
-from storage.lake.limits import LEASE_SECONDS
+from storage.lake.limits import COMMIT_ATTEMPTS_MAX, LEASE_SECONDS
 from storage.lake.loads import Load, Runner, base_files, base_of, load, read_load
 from storage.lake.log_gaps import LogGaps
 from storage.lake.metrics import Trigger
@@ -37,7 +37,7 @@ from storage.lake.records import create_once, read_record
 from storage.lake.settings import LakeSettings
 from storage.lake.table_step import KnownFiles, TableStep
 from storage.lake.tasks import Work, rows_of
-from storage.lake.versions import TableVersion, Version, latest_version, publish
+from storage.lake.versions import TableVersion, Version, latest_version, publish, read_version
 from storage.lake.views import build_view, hide_view, show_view, shown_cut
 from storage.leases import Lease, end_lease, leases, take_lease
 from storage.ledger import may_cut_at
@@ -107,17 +107,18 @@ class LakeWriter:
     def compact(self) -> Step:
         """Join what is small in all tables: a version with the rows of the one before it, in fewer files."""
         with named_faults(str(self._root)):
-            before = latest_version(self._lake)
-            if before is None:
-                raise NoVersion("the lake has no version yet", lake=str(self._root))
-            number, last = before.number + 1, self._cut(before.number)
-            assert last is not None, "the newest version's cut is kept"
-            parts = (replace(one, after=one.upto, begins=False) for one in last.tables if before.table(one.name))
-            cut = replace(last, number=number, tables=tuple(parts))
-            create_once(self._lake, numbered_path(CUTS, number), cut.to_json(), self._unique)
-            decided = self._cut(number)  # another's, perhaps, which is finished then
-            assert decided is not None, "somebody wrote it"
-            return replace(self._finish(decided, before, joins_all=True), trigger=Trigger.DEMAND)
+            for _ in range(COMMIT_ATTEMPTS_MAX):
+                before = latest_version(self._lake)
+                if before is None:
+                    raise NoVersion("the lake has no version yet", lake=str(self._root))
+                cut = self._joining_cut(before)  # or another one, which is finished first
+                try:
+                    step = self._finish(cut, before)
+                except LaggingWriter:  # a twin has done it, as the cut says
+                    step = Step(read_version(self._lake, cut.number))
+                if cut.joins_all and step.version is not None:
+                    return replace(step, trigger=Trigger.DEMAND)
+            return Step()
 
     def input_lsn(self) -> int | None:
         """G, as it was when the logs were looked at last."""
@@ -174,6 +175,18 @@ class LakeWriter:
             if newest is None or newest.number == version.number:
                 self._shown = version.number
                 return  # a slow twin may have shown an older one: whoever sees that shows the newest again
+
+    def _joining_cut(self, before: Version) -> Cut:
+        """The cut behind a version: with the rows of that one, unless another was decided already."""
+        last, number = self._cut(before.number), before.number + 1
+        assert last is not None, "the newest version's cut is kept"
+        parts = (replace(one, after=one.upto, begins=False) for one in last.tables if before.table(one.name))
+        made = replace(last, number=number, tables=tuple(parts), joins_all=True)
+        create_once(self._lake, numbered_path(CUTS, number), made.to_json(), self._unique)
+        self._at("after the cut")
+        cut = self._cut(number)
+        assert cut is not None, "somebody wrote it"
+        return cut
 
     def _cut(self, number: int) -> Cut | None:
         content = read_record(self._lake, numbered_path(CUTS, number))
@@ -239,6 +252,10 @@ class LakeWriter:
 
     def _has_rows(self, table: TableCut) -> bool:
         """Whether a table's range has any; if they are gone, the work finds out whether they are missed."""
+        if table.after == table.upto:
+            return False
+        if self._gaps.is_torn(table):
+            return True
         try:
             rows = rows_of(self._reader, table.name, table.log, table.after, table.upto, max_bytes=0)
             return next(rows, None) is not None
@@ -255,14 +272,14 @@ class LakeWriter:
             return shape is None or shape.life is Life.ENDED
         return False
 
-    def _finish(self, cut: Cut, before: Version | None, *, joins_all: bool = False) -> Step:
+    def _finish(self, cut: Cut, before: Version | None) -> Step:
         known = {} if before is None else {table.name: table for table in before.tables}
-        parts = [table for table in cut.tables if not self._is_over(table)]
+        # What is joined only is in the lake: nobody asks for its log.
+        parts = [table for table in cut.tables if cut.joins_all or not self._is_over(table)]
         quiet = {table.name for table in parts if table.name in known and not (table.begins or self._has_rows(table))}
-        busy = [table for table in parts if joins_all or table.name not in quiet]
-        steps = [self._table_step(cut, table, known.get(table.name), joins_all=joins_all) for table in busy]
-        steps = [self._from_base(step) for step in steps]
-        lost = {step.name for step in steps if step.part.upto < step.part.after}
+        busy = [table for table in parts if cut.joins_all or table.name not in quiet]
+        steps = [self._from_base(self._table_step(cut, table, known.get(table.name))) for table in busy]
+        lost = {step.name for step in steps if self._is_lost(step)}
         if dropped := sorted(lost | {table.name for table in cut.tables} - {table.name for table in parts}):
             logger.warning("version %d is without %s: nobody has its rows any more", cut.number, ", ".join(dropped))
         parts = [table for table in parts if table.name not in lost]
@@ -280,7 +297,7 @@ class LakeWriter:
         self._at("after the version")
         self.show()
         self._at("after the views")
-        for table in parts:
+        for table in () if cut.joins_all else parts:
             is_due = self._now() - self._leased.get(table.log, 0) > LEASE_SECONDS * 1_000_000 / 4
             if is_due or table.name not in quiet:
                 self._lease(table.log, table.upto)
@@ -291,10 +308,10 @@ class LakeWriter:
         """Read, merge, commit; `known` has the tables as they are then."""
         self._do((step, step.first_work()) for step in steps)
         self._do((step, step.second_work()) for step in steps)
-        for part in (
-            one for one in parts if one.after < one.upto
-        ):  # again: somebody may have folded while they were read
-            (self._gaps.refuse_folded if self._settings.has_history else self._gaps.refuse_torn)(part)
+        done = {step.name for step in steps if step.is_done()}
+        for part in parts:  # again: somebody may have folded while they were read
+            if part.after < part.upto and part.name not in done:
+                (self._gaps.refuse_folded if self._settings.has_history else self._gaps.refuse_torn)(part)
         self._at("before the commits")
         for step in steps:
             known[step.name] = step.commit()
@@ -307,9 +324,11 @@ class LakeWriter:
     def _from_base(self, step: TableStep) -> TableStep:
         """The step; if its log has the rows that come next in a base only, the step from that base's floor on."""
         part = step.part
-        if not self._may_begin_anew(begins=part.begins) or step.is_done():
+        if part.after == part.upto or not self._may_begin_anew(begins=part.begins) or step.is_done():
             return step
         base = self._gaps.base_instead(part.log, part.after)
+        if base is None and step.lacks_load():
+            base = self._gaps.newest_base(part.log)
         if base is None:
             return step
         part = replace(part, begins=True, after=base.floor)
@@ -321,15 +340,20 @@ class LakeWriter:
         logger.info("table %s: %d rows loaded anew, from base %d", part.name, found.rows, base.number)
         return replace(step, part=part, load=found, is_anew=True)
 
-    def _table_step(self, cut: Cut, part: TableCut, before: TableVersion | None, *, joins_all: bool) -> TableStep:
+    def _is_lost(self, step: TableStep) -> bool:
+        """Whether nobody has a state as of a cut that was decided long ago: the next one has the table again."""
+        part = step.part
+        if part.after > part.upto:
+            return True
+        return not self._settings.has_history and self._gaps.is_torn(part) and not step.is_done()
+
+    def _table_step(self, cut: Cut, part: TableCut, before: TableVersion | None) -> TableStep:
         found = self._loads.get(part.log) or read_load(self._lake, part.log)
         assert found is not None, "a cut has loaded logs only"
         self._loads[part.log] = found
         data = str(self._data.root)
         has_history = self._settings.has_history
-        return TableStep(
-            self._root, data, self._data, cut, part, before, found, self._known, self._log_of, has_history, joins_all
-        )
+        return TableStep(self._root, data, self._data, cut, part, before, found, self._known, self._log_of, has_history)
 
     def _do(self, work: Iterable[tuple[TableStep, list[Work]]]) -> None:
         """One job for all tables; each gets what its own work has done."""

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -127,9 +128,27 @@ def test_one_table_for_each_schema(parts: list[JournalPart]) -> None:
     assert len(encoded.tables) == len(encoded.parts) - 1 == len(schemas)
 
 
+@given(journals(), st.integers(1, 2_000))
+def test_long_tables_are_cut_between_shares(parts: list[JournalPart], part_bytes: int) -> None:
+    """Whatever the order of the shares is, each has its rows in one part, and parts are as long as they should be."""
+    with mock.patch("storage.journal_block.JOURNAL_PART_BYTES", part_bytes):
+        encoded = encode_journal(parts)
+    check(encoded, parts)
+    check_places(encoded)
+    whole = encode_journal(parts)
+    count = sum(1 + -(-table.nbytes // part_bytes) for table in whole.tables)
+    assert len(whole.tables) <= len(encoded.tables) <= count
+    if part_bytes == 1:
+        assert len(encoded.tables) == sum(len(part.shares) for part in parts)
+
+
 @given(journals())
 def test_shares_do_not_overlap_in_their_table(parts: list[JournalPart]) -> None:
-    encoded = encode_journal(parts)
+    check_places(encode_journal(parts))
+
+
+def check_places(encoded: EncodedJournal) -> None:
+    """The shares of each table fill it, one behind the other."""
     entries = [encoded.directory.packed().entry(row) for row in range(len(encoded.directory))]
     for table in range(len(encoded.tables)):
         places = sorted((entry.row, entry.row + entry.rows) for entry in entries if entry.table == table and entry.rows)
