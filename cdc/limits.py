@@ -100,6 +100,10 @@ WAL_HOLD_SECONDS: Final = 10.0
 WAL_SETTLE_SECONDS: Final = 20.0
 """Between a step and the next end of a shape: an end, its confirmation and two looks at the slot take no longer."""
 
+WAL_UNSEEN_SECONDS: Final = 1.5 * SLOT_LOOK_SECONDS
+"""Looks that are further apart know nothing of the time between: the process was stopped, and flushed nothing. It is
+less than what a shape must have held the slot, so that no stop alone makes a shape look guilty."""
+
 PROGRAM_MEMORY_BYTES: Final = 128 * 1024 * 1024
 """What the program takes before it has a row, with its libraries: a preflight adds to it what rows will take."""
 

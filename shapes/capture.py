@@ -169,6 +169,9 @@ class Capture:
         house.session.publisher.alterations.judged()
         if house.collector.streamed is None:
             await self._ask(self._look_what_runs)
+        if not house.is_streaming:
+            # What earlier processes received is on our disk, and is no more than the server had when we first came.
+            self._received = max(self._received, connected.wal_end)
         house.collector.resume(connected.start)
         house.wal_end_at_connect = connected.wal_end
         house.is_streaming = True

@@ -7,7 +7,7 @@ Invariants:
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from storage.log_facts import LogFacts
 from storage.offset import SNAPSHOT_END
 
 T = TypeVar("T")
+
+_BY_US: Final = "birth: "
+"""How the reason begins of a shape that its own birth ended."""
 
 
 class ShapeGround:
@@ -174,8 +177,8 @@ class ShapeGround:
         house = self._house
         async with house.turn:
             entry, why = self.entry, self._ended_by_others()
-            if entry is not None and why is None:
-                await in_thread(house.registry.ended, entry.handle, SNAPSHOT_END, f"birth: {reason}")
+            if entry is not None and self._ended() is None:
+                await in_thread(house.registry.ended, entry.handle, SNAPSHOT_END, f"{_BY_US}{reason}")
             if entry is not None:
                 self._succeeds = entry.handle if self._name is not None else None
                 self._is_first = self._is_first and why in {None, REMOVED}  # else a successor is on its way
@@ -212,6 +215,11 @@ class ShapeGround:
 
     def _ended_by_others(self) -> str | None:
         """Why the shape that was born has ended meanwhile, if it has: its table was altered, or somebody removed it."""
+        reason = self._ended()
+        return None if reason is None or reason.startswith(_BY_US) else reason
+
+    def _ended(self) -> str | None:
+        """Why the shape has ended that was born, if it has; by us, if the disk failed after we had recorded it."""
         entry = None if self.entry is None else self._house.registry.find(self.entry.handle)
         return entry.shape.reason if entry is not None and entry.shape.life is Life.ENDED else None
 

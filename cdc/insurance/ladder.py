@@ -12,6 +12,7 @@ Invariants:
         has held for long, the WAL that is kept is that above it, the share does not fall by itself, and the step
         before, or the last end, has had its time to show
     while the shared disk is at fault no shape ends (A9): then no shape is at fault
+    nor for time in which nobody looked, since the process was stopped: what holds the slot has its time again
     what nobody knows moves nothing
 """
 
@@ -29,6 +30,7 @@ from cdc.limits import (
     WAL_HOLD_SECONDS,
     WAL_PAUSE_PERCENT,
     WAL_SETTLE_SECONDS,
+    WAL_UNSEEN_SECONDS,
 )
 
 CALM_SHARE: Final = WAL_CALM_PERCENT / 100
@@ -115,6 +117,16 @@ class Ladder:
         self._step_before_end = max((rung for rung in self._thresholds if rung < Rung.END), default=Rung.CALM)
         self._settles_from = float("-inf")
         """When the step before the end began, or a shape ended: both need time to show what they do."""
+        self._seen_at: float | None = None
+
+    def seen(self, now: float) -> None:
+        """Somebody looks round, whether he learns anything or not; call it before each `look`, and where there is none.
+
+        After a stop of the process all that it was about to flush is as old as the stop.
+        """
+        if self._seen_at is not None and now - self._seen_at > WAL_UNSEEN_SECONDS:
+            self._settles_from = now
+        self._seen_at = now
 
     def look(self, view: View) -> Verdict:
         """One look."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from cdc.simulate.definitions import INT4, INT8, TEXT, VARCHAR
+from cdc.simulate.partitions import attach_or_detach, change_part
 from cdc.simulate.server import Transaction
 from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.tables import Column, Relation, Row, Version
@@ -62,7 +63,7 @@ class ServerDeeds:
             return
         running = server.running()
         transaction = self.random.choice(running) if running and self.random.random() < 0.5 else server.begin()
-        free = [one for one in server.relations.values() if server.may_lock(transaction, one)]
+        free = [one for one in server.relations.values() if not one.leaves and server.may_lock(transaction, one)]
         if free:
             server.truncate(transaction, self.random.sample(free, min(len(free), self.random.choice((1, 1, 2, 3)))))
             self._change(transaction)
@@ -98,7 +99,7 @@ class ServerDeeds:
         server, random = self.around.server, self.random
         running = server.running()
         transaction = random.choice(running) if running and random.random() < 0.6 else server.begin()
-        free = [one for one in server.relations.values() if server.may_lock(transaction, one)]
+        free = [one for one in server.relations.values() if not one.is_part and server.may_lock(transaction, one)]
         if not free:
             return
         relation = random.choice(free)
@@ -113,16 +114,21 @@ class ServerDeeds:
         """A table is dropped, and made anew under its name, with nothing in it."""
         server, random = self.around.server, self.random
         transaction = server.begin()
-        free = [one for one in server.relations.values() if one.is_followed and server.may_lock(transaction, one)]
+        others = [one for one in server.relations.values() if one.is_followed and not one.is_part]
+        free = [one for one in others if server.may_lock(transaction, one)]
         if not free:
             server.abort(transaction)
             return
         server.replace(transaction, random.choice(free))
-        server.commit(transaction)
-        self.around.server_news.set()
-        await asyncio.sleep(random.choice((0.0, 0.1, 7.0)))
-        if transaction.xid in server.active:
-            server.show(transaction)
+        await self._commit_and_show(transaction)
+
+    async def partition(self) -> None:
+        """A partition is attached, or detached."""
+        transaction = self.around.server.begin()
+        if attach_or_detach(self.around.server, self.random, transaction):
+            await self._commit_and_show(transaction)
+        else:
+            self.around.server.abort(transaction)
 
     async def unpublish(self) -> None:
         """Somebody alters our publication: takes a table out, puts it back, or adds one of his own."""
@@ -130,7 +136,7 @@ class ServerDeeds:
         if server.is_forgetful:
             await self._publish_meanwhile()
             return
-        relation = random.choice(list(server.relations.values()))
+        relation = random.choice(list(server.relations.values())).published
         if relation.is_followed and relation.published_since is None and not relation.has_holes:
             return
         is_published = relation.published_since is None
@@ -170,11 +176,26 @@ class ServerDeeds:
         if server.confirmed is None:
             return
         ends = [one.end_lsn for one in server.wal[-3:]]
+        server.flush()
         switch = server.insert_lsn if random.random() < 0.6 else random.choice([server.insert_lsn, *ends])
         known = [one.end_lsn for one in server.wal[-6:] if one.end_lsn <= min(switch, server.confirmed)]
         confirmed = min(switch, server.confirmed)
         server.fork(switch, random.choice([confirmed, confirmed, *known]))
         self.around.break_connection()
+
+    async def crash(self) -> None:
+        """The server crashes, and is back: without the commits that were not on its disk."""
+        server = self.around.server
+        if server.confirmed is None:
+            return
+        known = [one.end_lsn for one in server.wal[-6:] if one.end_lsn <= server.confirmed]
+        server.crash(self.random.choice([server.confirmed, server.confirmed, *known]))
+        self.around.break_connection()
+
+    async def flush(self) -> None:
+        """The server's WAL reaches its disk."""
+        self.around.server.flush()
+        self.around.server_news.set()
 
     # What deeds are made of
 
@@ -190,10 +211,22 @@ class ServerDeeds:
         if self.random.random() < 0.75 and transaction.xid in server.active:
             server.show(transaction)
 
+    async def _commit_and_show(self, transaction: Transaction) -> None:
+        """Of an altered table; it may take a while until that is seen."""
+        server = self.around.server
+        server.commit(transaction)
+        self.around.server_news.set()
+        await asyncio.sleep(self.random.choice((0.0, 0.1, 7.0)))
+        if transaction.xid in server.active:
+            server.show(transaction)
+
     def _change(self, transaction: Transaction, relation: Relation | None = None) -> None:
         """Insert, update or delete a row that is nobody else's."""
         server, random = self.around.server, self.random
         relation = relation or random.choice(list(server.relations.values()))
+        if relation.is_part:
+            change_part(server, random, transaction, relation, self._row)
+            return
         version = transaction.version_of(relation)
         if not server.may_write(transaction, relation):
             return
@@ -254,7 +287,10 @@ SERVER_DEEDS: Final = {
     "truncate": (3, ServerDeeds.truncate),
     "alter": (2, ServerDeeds.alter),
     "drop": (0.7, ServerDeeds.drop),
+    "partition": (2, ServerDeeds.partition),
     "unpublish": (2, ServerDeeds.unpublish),
+    "flush": (8, ServerDeeds.flush),
+    "crash of the server": (1, ServerDeeds.crash),
     "idle": (5, ServerDeeds.idle),
     "fail over": (0.5, ServerDeeds.fail_over),
 }

@@ -29,12 +29,21 @@ READS: Final = {clause: {"grp", "val"} & {*clause.replace("(", " ").split()} for
 """The columns that each clause reads."""
 
 
-def relations() -> tuple[Relation, ...]:
-    """Empty tables: one key column and two, with whole old rows and without; and one that nobody follows."""
+def relations(*, has_partitions: bool = False) -> tuple[Relation, ...]:
+    """Empty tables: one key column and two, with whole old rows and without; one that nobody follows; partitions."""
     key, second = Column("id", *INT4, 1, True), Column("pos", *INT4, 2, True)
     note = Column("note", *TEXT, 3)
     items = (key, Column("grp", *INT4, 2), Column("val", *TEXT, 3))
+    parts: tuple[Relation, ...] = ()
+    if has_partitions:
+        low = Relation(16411, Version("low", items))
+        high = Relation(16412, Version("high", (key, items[2], items[1])))  # the columns in another order
+        root = Relation(16410, Version("parts", items), leaves=(low, high))
+        for leaf in root.leaves:
+            leaf.root = leaf.first_root = root
+        parts = (root, low, high)
     return (
+        *parts,
         Relation(16401, Version("items", items)),
         Relation(16402, Version("lines", (key, second, note))),
         Relation(16403, Version("loose", (key, note), "d")),
@@ -87,7 +96,7 @@ def predicate_of(where: str | None) -> Predicate:
 
 @cache
 def _meanings() -> dict[str, Predicate]:
-    items = relations()[0]
+    items = relations()[0]  # without partitions
     found = {clause: _defined(clause, None, None, items.oid, items.version) for clause in CLAUSES}
     return {_plain(definition.where or ""): CLAUSES[clause] for clause, definition in found.items()}
 

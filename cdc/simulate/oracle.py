@@ -51,6 +51,8 @@ class Expectation:
     """The first commit with a change of the table as it should not be: the shape ends before it."""
     hole_at: int | None = None
     """The first commit of which something is missing in the stream, since somebody else altered the publication."""
+    has_moved: bool = False
+    """A partition came or went: a process that starts knows them as they are now, and what it is sent is older."""
     _passed: int = 0
     """How many commits are in `rows`."""
     _fitting: dict[Version, bool] = field(default_factory=dict)
@@ -80,8 +82,10 @@ class Expectation:
         return [row for row in self.rows if row.at.tx <= tx]
 
     def last_below(self, tx: int) -> LogOffset | None:
-        """The last row of a transaction below."""
+        """The last row of a transaction below that must be there."""
         self._catch_up()
+        if self.has_moved:
+            return None
         return next((row.at for row in reversed(self.rows) if row.at.tx < tx), None)
 
     def last_truncate_below(self, tx: int) -> LogOffset | None:
@@ -93,7 +97,7 @@ class Expectation:
         """Whether a log up to this commit may lack something, or have more: its shape will end for that."""
         self._catch_up()
         ends = [one for one in (self.ends_at, self.hole_at) if one is not None]
-        return any(one <= tx for one in ends)
+        return self.has_moved or any(one <= tx for one in ends)
 
     def base(self) -> Rows:
         """What the snapshot shows of the shape."""
@@ -113,11 +117,11 @@ class Expectation:
         is_whole = transaction.commit_lsn < at.tx or self.server.is_forgetful
         op = 0
         for change in transaction.changes:
-            if change.relation.oid == self.definition.oid and (is_whole or op <= at.op):
+            if change.table == self.definition.oid and (is_whole or op <= at.op):
                 if change.kind == "T":
                     rows.clear()
-                if change.old is not None:
-                    del rows[self._key(change.version.named(change.old))]
+                if change.old is not None and not rows.pop(self._key(change.version.named(change.old)), None):
+                    raise Violation(f"{self.definition}: what was at {change.old} is not in the snapshot's rows")
                 if change.new is not None:
                     whole = change.version.named(change.new)
                     rows[self._key(whole)] = whole
@@ -141,16 +145,30 @@ class Expectation:
         op = 0
         rows: list[Told] = []
         for change in transaction.changes:
-            if change.relation.oid == self.definition.oid:
-                if change.is_published and not self.fits(change.version):
+            if change.table == self.definition.oid:
+                if change.is_published and self._ends_with(change):
                     self.ends_at = transaction.commit_lsn
                     return []
+                self.has_moved = self.has_moved or change.kind == "-"
                 if change.is_hole:
                     self.hole_at = self.hole_at or transaction.commit_lsn
                 else:
                     rows += self._told(LogOffset(transaction.commit_lsn, op), change)
             op += 2 * change.is_published
         return rows
+
+    def _ends_with(self, change: Change) -> bool:
+        """Whether the table is another one; or a partition was emptied, of which only a snapshot knows what is left."""
+        if change.relation.oid != self.definition.oid:
+            return change.kind == "T"
+        return not self.fits(change.version) or self._is_half_told(change)
+
+    def _is_half_told(self, change: Change) -> bool:
+        """Whether a row gets another key, and not all of it is sent: what it is under the new key nobody could say."""
+        version, old, new = change.version, change.old, change.new
+        if old is None or new is None or version.identity == "f" or version.key_of(old) == version.key_of(new):
+            return False
+        return not version.unsent(old, new).isdisjoint(self.definition.view.columns)
 
     def _told(self, at: LogOffset, change: Change) -> Iterator[Told]:
         if change.kind == "T":
@@ -167,10 +185,16 @@ class Expectation:
         if after and new is not None and not before:
             yield self._whole(LogOffset(at.tx, at.op + is_second), Kind.INSERT, new)
         elif after and new is not None and old is not None:
-            yield from self._updated(at, old, new, has_old=change.version.identity == "f")
+            assert change.old is not None, "there is one"
+            assert change.new is not None, "there is one"
+            has_old = change.version.identity == "f"
+            unsent = frozenset() if has_old else change.version.unsent(change.old, change.new)
+            yield from self._updated(at, old, new, has_old=has_old, unsent=unsent)
 
-    def _updated(self, at: LogOffset, old: Named, new: Named, *, has_old: bool) -> Iterator[Told]:
-        columns = self.definition.view.columns
+    def _updated(
+        self, at: LogOffset, old: Named, new: Named, *, has_old: bool, unsent: frozenset[str]
+    ) -> Iterator[Told]:
+        columns = [name for name in self.definition.view.columns if name not in unsent]
         changed = [name for name in columns if not has_old or old[name] != new[name]]
         sent = {*changed, *self.definition.key}
         if not has_old and sent == {*self.definition.key}:

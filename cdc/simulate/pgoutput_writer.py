@@ -2,8 +2,20 @@
 
 import struct
 from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+
+class Unsent(Enum):
+    """In place of a value: it is stored out of line, did not change, and is not sent."""
+
+    UNSENT = b"u"
+
+
+UNSENT: Final = Unsent.UNSENT
 
 Values = Sequence[str | None]
+SentValues = Sequence[str | Unsent | None]
 
 
 def data_frame(message: bytes, start: int, end: int) -> bytes:
@@ -36,7 +48,7 @@ def insert(oid: int, new: Values) -> bytes:
     return struct.pack(">cI", b"I", oid) + b"N" + _row(new)
 
 
-def update(oid: int, new: Values, old: Values | None, old_tuple: bytes) -> bytes:
+def update(oid: int, new: SentValues, old: Values | None, old_tuple: bytes) -> bytes:
     before = b"" if old is None else old_tuple + _row(old)
     return struct.pack(">cI", b"U", oid) + before + b"N" + _row(new)
 
@@ -49,9 +61,12 @@ def truncate(oids: Sequence[int]) -> bytes:
     return struct.pack(">cIB", b"T", len(oids), 0) + struct.pack(f">{len(oids)}I", *oids)
 
 
-def _row(values: Values) -> bytes:
+def _row(values: SentValues) -> bytes:
     parts = [struct.pack(">H", len(values))]
     for value in values:
+        if isinstance(value, Unsent):
+            parts.append(value.value)
+            continue
         content = b"" if value is None else value.encode()
         parts.append(b"n" if value is None else struct.pack(">cI", b"t", len(content)) + content)
     return b"".join(parts)

@@ -9,7 +9,7 @@ from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.tables import Relation
 from cdc.source.alterations import Alterations
 from cdc.source.errors import CannotPublish
-from cdc.source.publication import Member, PublicationChange, PublicationState, changes_between
+from cdc.source.publication import Member, PublicationChange, PublicationState, TableState, changes_between
 from cdc.source.publisher import Published
 
 
@@ -20,7 +20,9 @@ def publication(server: Server) -> PublicationState:
         for one in server.relations.values()
         if one.published_since is not None
     }
-    return PublicationState("shapelog", 1, 1, tables=members)
+    roots = (one for one in server.relations.values() if one.leaves and one.oid in members)
+    partitions = {str(root.oid): {str(leaf.oid): str(leaf.attached) for leaf in root.parts} for root in roots}
+    return PublicationState("shapelog", 1, 1, tables=members, partitions=partitions)
 
 
 class Publisher:
@@ -58,10 +60,12 @@ class Publisher:
                     server.publish(relation, is_published=True)
                     relation.has_holes = False
             self.baseline, count = publication(server), self.alterations.count
-            await self._wait_for_writers({one.oid for one in found} - self._settled)
-        self._settled.update(one.oid for one in found)
+            parts = {part.oid for one in found for part in (one, *one.parts)}
+            await self._wait_for_writers(parts - self._settled)
+        self._settled.update(parts)
         assert self.baseline is not None, "looked at above"
-        return Published(self.baseline, {}, {}, self.alterations.found)
+        leaves = {one.oid: tuple(_state_of(leaf, one) for leaf in one.parts) for one in found}
+        return Published(self.baseline, {}, leaves, self.alterations.found)
 
     async def _make_identity(self, relation: Relation) -> None:
         """Let rows be known as they were, as in the beginning; somebody may have altered that."""
@@ -93,3 +97,7 @@ class Publisher:
             self._settled.clear()
             self.alterations.find(altered)
         self.baseline = now
+
+
+def _state_of(leaf: Relation, root: Relation) -> TableState:
+    return TableState(leaf.oid, "public", leaf.name, "r", "p", leaf.version.identity, has_key=True, root=root.oid)

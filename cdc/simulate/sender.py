@@ -1,6 +1,7 @@
 """One connection's stream out of the slot: every commit at or above its start, in order, from its BEGIN. Pure.
 
 Invariants:
+    what is not on the server's disk is not sent
     a keepalive says no more than what was sent: no commit that is still to come starts below it
     a table is described before its first change on the connection
 """
@@ -28,7 +29,8 @@ class Sender:
     def has_more(self) -> bool:
         """Whether there is something to send but keepalives."""
         wal = self._server.wal
-        return bool(self._frames) or any(one.is_sent for one in wal[self._next :])
+        flushed = self._server.flushed_lsn
+        return bool(self._frames) or any(one.is_sent for one in wal[self._next :] if one.end_lsn <= flushed)
 
     @property
     def is_midway(self) -> bool:
@@ -51,7 +53,8 @@ class Sender:
         if not self._frames:
             while self._next < len(wal) and not wal[self._next].is_sent:
                 self._next += 1
-            self._reached = wal[self._next].commit_lsn if self._next < len(wal) else self._server.insert_lsn
+            reached = wal[self._next].commit_lsn if self._next < len(wal) else self._server.insert_lsn
+            self._reached = max(self._reached, min(reached, self._server.flushed_lsn))
         return write.keepalive_frame(self._reached, wants_reply=wants_reply)
 
     def _encode(self) -> None:
@@ -98,7 +101,9 @@ def _change(change: Change) -> bytes:
     if new is None:
         return write.delete(oid, sent, tag)
     has_old = is_full or version.key_of(old) != version.key_of(new)
-    return write.update(oid, new, sent if has_old else None, tag)
+    unsent = version.unsent(old, new)
+    values = [write.UNSENT if one.name in unsent else value for one, value in zip(version.columns, new, strict=True)]
+    return write.update(oid, values, sent if has_old else None, tag)
 
 
 def _key_only(version: Version, row: Row) -> Row:

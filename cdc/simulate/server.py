@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from cdc.simulate.tables import Key, Relation, Row, Version
+from cdc.simulate.tables import Key, Relation, Row, Version, rows_of
 from storage.catalog_records import Snapshot
 
 FORGETFUL_ODDS: Final = 0.2
 """How often the server is of the forgetful kind."""
+
+LATE_ODDS: Final = (0.0, 0.0, 0.5)
+"""How often a commit is visible before it is on the server's disk, as with `synchronous_commit = off`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Change:
     old: Row | None
     new: Row | None
     is_published: bool
+    table: int
+    """Whose change it is to followers, by its oid: of a partition, the table that it is one of."""
     statement: int
     """Tables that are truncated together have the same number."""
     is_hole: bool = False
@@ -53,6 +58,8 @@ class Transaction:
     emptied: list[Relation] = field(default_factory=list)
     replaced: list[tuple[Relation, Relation]] = field(default_factory=list)
     """Tables that it dropped, and those that it made in their places."""
+    moved: list[tuple[Relation, Relation | None, int]] = field(default_factory=list)
+    """Partitions that it attached, or detached, each with the statement."""
     commit_lsn: int = 0
     end_lsn: int = 0
     time: int = 0
@@ -87,6 +94,8 @@ class Server:
         self._first_relations = {relation.oid: (relation, relation.version) for relation in relations}
         self._next_oid = 20000
         self.insert_lsn = random.randrange(1, 1 << 40)
+        self.flushed_lsn = self.insert_lsn
+        """All WAL below is on the server's disk, and only that is streamed."""
         self.wal: list[Transaction] = []
         """Commits, in their order."""
         self.active: dict[int, Transaction] = {}
@@ -96,12 +105,17 @@ class Server:
         """The slot, if there is one."""
         self.publication_version = 1
         self.timeline = 1
+        self.crashes = 0
+        self._late_odds = random.choice(LATE_ODDS)
         self.switch_points: dict[int, int] = {}
         self.is_forgetful = random.random() < FORGETFUL_ODDS
         """A transaction that was under way when a table was published: one connection sends its later changes of it,
         another does not. As servers did before the releases of May 2025."""
-        self.snapshots: dict[tuple[int, int, tuple[int, ...]], Seen] = {}
+        self.snapshots: dict[Snapshot, Seen] = {}
         self._next_xid = random.choice((800, (1 << 32) - 20, (1 << 33) - 5))
+        self._first_xid = self._next_xid
+        self._given_xid = 0
+        """The greatest number that was ever given out before a crash."""
         self._latest = self._next_xid - 1
         self._statements = 0
 
@@ -159,7 +173,8 @@ class Server:
                 transaction.own[relation.oid, key] = row if is_there else None
 
     def _add(self, transaction: Transaction, kind: str, relation: Relation, old: Row | None, new: Row | None) -> None:
-        since = relation.published_since
+        published = relation.published
+        since = published.published_since
         change = Change(
             kind,
             relation,
@@ -167,15 +182,17 @@ class Server:
             old,
             new,
             since is not None,
+            published.oid,
             self._statements,
-            is_hole=since is None and relation.has_holes,
+            is_hole=since is None and published.has_holes,
             is_late=since is not None and since > transaction.began and not relation.is_followed,
         )
         transaction.changes.append(change)
 
     def may_lock(self, transaction: Transaction, relation: Relation) -> bool:
         others = [owner for owner in relation.owners.values() if owner is not transaction]
-        return not others and not relation.readers and self.may_write(transaction, relation)
+        readers = relation.readers + relation.published.readers
+        return not others and not readers and self.may_write(transaction, relation)
 
     def truncate(self, transaction: Transaction, relations: list[Relation]) -> None:
         """Nobody else has changed a row of these tables."""
@@ -206,6 +223,15 @@ class Server:
         self._next_oid += 1
         transaction.replaced.append((relation, now))
 
+    def move(self, transaction: Transaction, leaf: Relation, root: Relation) -> None:
+        """Attach a partition, or detach it: its rows come or go, and nothing of that is sent."""
+        self._statements += 1
+        leaf.locked_by = root.locked_by = transaction
+        version = transaction.version_of(leaf)
+        change = Change("-", leaf, version, None, None, False, root.oid, self._statements, is_hole=True)
+        transaction.changes.append(change)
+        transaction.moved.append((leaf, None if leaf.root else root, self._statements))
+
     def identity_of(self, relation: Relation) -> str:
         """What whoever publishes the table wants its rows to be known by."""
         return self._first_relations[relation.first_oid][1].identity
@@ -224,6 +250,27 @@ class Server:
         transaction.time = 1_000_000 * len(self.wal) + self.random.randrange(-3_000_000, 3_000_000)
         transaction.is_sent = bool(transaction.published) or self.random.random() < 0.5
         self.wal.append(transaction)
+        if self.random.random() >= self._late_odds:
+            self.flush()
+
+    def flush(self) -> None:
+        """All WAL is on the server's disk."""
+        self.flushed_lsn = self.insert_lsn
+
+    def crash(self, confirmed: int) -> None:
+        """The server ends, and comes back without what was not on its disk; of its slot it may know less."""
+        self.crashes += 1
+        self._go_back(self.flushed_lsn, confirmed)
+        # What left no trace in the WAL has no number either: it is given out again.
+        used = max((one.xid for one in self.wal), default=self._first_xid - 1)
+        self._given_xid = max(self._given_xid, self._next_xid - 1)
+        self._next_xid = self.random.randrange(used + 1, self._next_xid + 1)
+        self._latest = self._next_xid - 1
+
+    def pass_lost_ids(self) -> None:
+        """Others use the numbers that a crash took back: who has heard of one before waits until it is seen."""
+        self._next_xid = max(self._next_xid, self._given_xid)
+        self.burn_xid()
 
     def show(self, transaction: Transaction) -> None:
         """A commit becomes visible."""
@@ -242,6 +289,8 @@ class Server:
         for dropped, made in transaction.replaced:
             del self.relations[dropped.oid]
             self.relations[made.oid] = made
+        for leaf, root, statement in transaction.moved:
+            leaf.root, leaf.attached = root, statement
         self.visible.add(transaction.xid)
         self._end(transaction)
 
@@ -258,6 +307,9 @@ class Server:
         left = min([one for one, at in self.switch_points.items() if at > switch], default=self.timeline)
         self.switch_points = {one: at for one, at in self.switch_points.items() if one < left} | {left: switch}
         self.timeline += 1
+        self._go_back(switch, confirmed)
+
+    def _go_back(self, switch: int, confirmed: int) -> None:
         for transaction in list(self.active.values()):
             if transaction.commit_lsn and transaction.end_lsn <= switch:
                 self.show(transaction)
@@ -266,7 +318,7 @@ class Server:
         kept = [one for one in self.wal if one.end_lsn <= switch]
         if len(kept) < len(self.wal):
             self._undo(kept)
-        self.insert_lsn = switch
+        self.insert_lsn = self.flushed_lsn = switch
         self.confirmed = confirmed
 
     def _undo(self, kept: list[Transaction]) -> None:
@@ -276,6 +328,7 @@ class Server:
             self.relations[oid] = relation
             relation.rows.clear()
             relation.version = version
+            relation.root, relation.attached = relation.first_root, 0
             relation.locked_by, relation.owners = None, {}  # of those that dropped it, and did not come over
         for transaction in kept:
             for _, made in transaction.replaced:
@@ -292,13 +345,12 @@ class Server:
         xip = tuple(sorted(xid for xid in self.active if xid < xmax))
         return Snapshot(min(self.active, default=xmax) if xip else xmax, xmax, xip, birth)
 
-    def take(self) -> Snapshot:
-        """A snapshot whose rows are kept for comparison; its birth is read later."""
+    def take(self) -> tuple[Snapshot, Seen]:
+        """A snapshot and what it shows; its birth is read later."""
         found = self.look(0)
-        rows = {oid: dict(relation.rows) for oid, relation in self.relations.items()}
+        rows = {oid: rows_of(relation) for oid, relation in self.relations.items()}
         versions = {oid: relation.version for oid, relation in self.relations.items()}
-        self.snapshots[found.xmin, found.xmax, found.xip] = Seen(frozenset(self.visible), rows, versions)
-        return found
+        return found, Seen(frozenset(self.visible), rows, versions)
 
     def burn_xid(self) -> None:
         """A transaction begins and ends."""

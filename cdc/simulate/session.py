@@ -150,6 +150,7 @@ class Session:
         server = self._around.server
         if isinstance(verdict, Fresh):
             if server.confirmed is None:
+                server.flush()
                 server.confirmed = server.insert_lsn
             return Lsn(server.confirmed)
         if isinstance(verdict, OtherTimeline):
@@ -166,5 +167,5 @@ def _server_state(around: Surroundings) -> ServerState:
         slot = SlotState("shapelog", PLUGIN, "shop", False, None, at, at, "reserved", None, None, None, None, None)
     identity = Identity("7", server.timeline, "shop", "shapelog", {}, publication(around.server))
     return ServerState(
-        identity, slot, Lsn(server.insert_lsn), {one: Lsn(at) for one, at in server.switch_points.items()}
+        identity, slot, Lsn(server.flushed_lsn), {one: Lsn(at) for one, at in server.switch_points.items()}
     )

@@ -7,7 +7,7 @@ import psycopg
 import pyarrow as pa
 
 from cdc.simulate.definitions import facts_of, predicate_of
-from cdc.simulate.server import Seen
+from cdc.simulate.server import Seen, Server
 from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.tables import Relation
 from cdc.source.errors import ConnectionFault
@@ -27,12 +27,12 @@ class SqlConnection:
     """A connection for queries."""
 
     around: Surroundings
-    timeline: int
+    life: tuple[int, int]
 
     @property
     def is_lost(self) -> bool:
-        """Its server is not the primary any more."""
-        return self.timeline != self.around.server.timeline
+        """Its server has crashed, or is not the primary any more."""
+        return self.life != life_of(self.around.server)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -54,6 +54,11 @@ class SnapshotTransaction:
         self.relation.readers -= 1
 
 
+def life_of(server: Server) -> tuple[int, int]:
+    """A connection ends with it."""
+    return server.timeline, server.crashes
+
+
 class Sql:
     """The server's answers."""
 
@@ -65,7 +70,7 @@ class Sql:
         await self._around.pause(0.002)
         if self._around.happens(self._around.refusals):
             raise ConnectionFault("the server is too busy")
-        return SqlConnection(self._around, self._around.server.timeline)
+        return SqlConnection(self._around, life_of(self._around.server))
 
     async def open(self, conninfo: str, application: str, selection: Selection) -> SnapshotTransaction:
         """Lock, look, and read where the WAL is, in this order, with time in between."""
@@ -74,17 +79,18 @@ class Sql:
         relation = server.relations.get(selection.oid)
         if relation is None or relation.name != selection.table:
             raise SnapshotRefused("there is no table of this name")
-        if relation.locked_by is not None:
+        if any(one.locked_by is not None for one in (relation, *relation.parts)):
             raise TableLocked("somebody truncates or alters the table")
         relation.readers += 1
         try:
-            found = server.take()
-            seen = server.snapshots[found.xmin, found.xmax, found.xip]
+            found, seen = server.take()
             await self._pause(connection, 0.02)
         except BaseException:
             relation.readers -= 1
             raise
-        return SnapshotTransaction(connection, selection, replace(found, birth=server.insert_lsn), seen, relation)
+        snapshot = replace(found, birth=server.insert_lsn)
+        server.snapshots[snapshot] = seen
+        return SnapshotTransaction(connection, selection, snapshot, seen, relation)
 
     async def look(self, connection: SqlConnection) -> Snapshot:
         """As `pg_current_snapshot()`, and then the place of the WAL."""
@@ -94,8 +100,11 @@ class Sql:
         return self._around.server.look(self._around.server.insert_lsn)
 
     async def flush_wal(self, conninfo: str, application: str, upto: int) -> None:  # noqa: ARG002 - as the real one
-        """The model's server does not crash, so all its WAL is safe."""
-        await self.connect(conninfo, application)
+        """All that a snapshot has seen is on the server's disk."""
+        connection = await self.connect(conninfo, application)
+        await self._pause(connection)
+        self._around.server.flush()
+        self._around.server_news.set()
 
     async def look_at_all_running(self, connection: SqlConnection) -> Snapshot:
         """With every transaction that writes."""
@@ -128,7 +137,11 @@ class Sql:
             raise ConnectionFault("the server is gone")
 
     def _facts(self, oid: int) -> Table:
-        return facts_of(oid, self._around.server.relations[oid].version)
+        relation = self._around.server.relations[oid]
+        facts = facts_of(oid, relation.version)
+        if not relation.leaves:
+            return facts
+        return replace(facts, kind="p", leaves=tuple(leaf.oid for leaf in relation.parts))
 
     async def copy(
         self,
@@ -144,12 +157,13 @@ class Sql:
         if not {*selection.columns} <= {column.name for column in version.columns}:
             raise SnapshotRefused("there is no column of this name")
         matches = predicate_of(selection.where)
+        await self._asked(transaction)  # also where there is no row to send
         rows = [version.named(row) for row in transaction.seen.rows[selection.oid].values()]
         wanted = [{name: row[name] for name in selection.columns} for row in rows if matches(row)]
         for start in range(0, len(wanted), 4):
-            await self._around.pause(0.01)
-            if transaction.connection.is_lost or self._around.happens(self._around.lost_snapshots):
+            if self._around.happens(self._around.lost_snapshots):
                 raise SnapshotLost("the snapshot's connection broke", sqlstate=None)
+            await self._asked(transaction)
             for chunk in chunks.add(pa.array(wanted[start : start + 4], chunks.values)):
                 await in_thread(lambda chunk=chunk: writer.chunk(chunk, written_at=clocks.wall()))
         for chunk in chunks.rest():
@@ -157,3 +171,9 @@ class Sql:
         return await in_thread(
             lambda: writer.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=clocks.wall())
         )
+
+    async def _asked(self, transaction: SnapshotTransaction) -> None:
+        """The server's answer takes a while, and does not come if the connection is lost."""
+        await self._around.pause(0.01)
+        if transaction.connection.is_lost:
+            raise SnapshotLost("the snapshot's connection broke", sqlstate=None)

@@ -2,6 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
+
+IN_LINE_CHARS_MAX: Final = 8
+"""Longer values are stored out of line."""
 
 Row = tuple[str | None, ...]
 Key = tuple[str | None, ...]
@@ -40,6 +44,11 @@ class Version:
         values = {column.number: value for column, value in zip(then.columns, row, strict=True)}
         return tuple(values.get(column.number) for column in self.columns)
 
+    def unsent(self, old: Row, new: Row) -> frozenset[str]:
+        """The columns that an UPDATE does not send: what is stored out of line, and did not change."""
+        pairs = zip(self.columns, old, new, strict=True)
+        return frozenset(one.name for one, was, now in pairs if was == now and len(now or "") > IN_LINE_CHARS_MAX)
+
     def with_column(self, column: Column) -> "Version":
         return replace(self, columns=(*self.columns, column))
 
@@ -73,6 +82,13 @@ class Relation:
     """Open snapshots of the table: nobody empties or alters it meanwhile."""
     columns_made: int = 9
     """Numbers of columns that were given out."""
+    leaves: tuple["Relation", ...] = ()
+    """Of a partitioned table: all that are, or may be, partitions of it."""
+    root: "Relation | None" = None
+    """The table that it is a partition of."""
+    first_root: "Relation | None" = None
+    attached: int = 0
+    """By which statement; 0 if it is so from the beginning."""
 
     def __post_init__(self) -> None:
         self.first_oid = self.first_oid or self.oid
@@ -80,3 +96,26 @@ class Relation:
     @property
     def name(self) -> str:
         return self.version.name
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a partitioned table, or may be a partition."""
+        return bool(self.leaves) or self.first_root is not None
+
+    @property
+    def published(self) -> "Relation":
+        """What the publication has for it: a partition is published with its table."""
+        return self.root or self
+
+    @property
+    def parts(self) -> list["Relation"]:
+        """The partitions that it has now."""
+        return [leaf for leaf in self.leaves if leaf.root is self]
+
+
+def rows_of(relation: Relation) -> dict[Key, Row]:
+    """A table's rows, those of its partitions included."""
+    rows = dict(relation.rows)
+    for leaf in relation.parts:
+        rows |= {key: relation.version.converted(row, leaf.version) or () for key, row in leaf.rows.items()}
+    return rows

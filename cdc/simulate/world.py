@@ -30,6 +30,9 @@ HEALING_SECONDS: Final = 600.0
 
 SHAPES_MAX: Final = 6
 
+PARTITIONS_ODDS: Final = 0.25
+"""How often there is a partitioned table too."""
+
 
 @dataclass
 class World:
@@ -44,7 +47,7 @@ class World:
         memory = MemoryDisk()
         disk = FaultyDisk(memory, Troubled(random))
         disk.healthy = True
-        server = Server(random, relations())
+        server = Server(random, relations(has_partitions=random.random() < PARTITIONS_ODDS))
         self.around = Surroundings(random, server, memory, disk)
         self.around.flush_pace = random.choice((1, 1, 10, 100))
         self.around.refusals = random.choice((0.0, 0.0, 0.2))
@@ -126,7 +129,7 @@ class World:
             await self._do(name)
         await self._finish_transactions()
         await self._come_to_rest()
-        if ended := before - self._living_logs():
+        if ended := self.checks.without_reason(before - self._living_logs()):
             raise Violation(f"nothing was wrong any more, and yet the logs {sorted(ended)} have ended")
         self.checks.look_at_copy()
         await self.process.stop()
@@ -142,6 +145,7 @@ class World:
             if not transaction.commit_lsn and transaction.changes:
                 server.commit(transaction)
             (server.show if transaction.commit_lsn else server.abort)(transaction)
+        server.pass_lost_ids()
         self.around.server_news.set()
 
     async def _come_to_rest(self) -> None:
@@ -150,6 +154,8 @@ class World:
         waits, quiet, end = "the process has not started", 0, loop.time() + HEALING_SECONDS
         while loop.time() < end:
             self.around.disk.healthy = True
+            if self.around.server.flushed_lsn < self.around.server.insert_lsn:
+                await self._do("flush")
             await asyncio.sleep(0.25)
             await self._look()
             app = self.process.app
@@ -191,7 +197,8 @@ class World:
         service = self.process.service
         if service is None or len(service.house.registry.living()) + len(service.nursery.orders) >= SHAPES_MAX:
             return
-        tables = [one for one in self.around.server.relations.values() if one.is_followed]
+        relations = self.around.server.relations.values()
+        tables = [one for one in relations if one.is_followed and one.first_root is None]
         wanted = some_shape(self.random, self.random.choice(tables))
         name = f"s{self.random.randrange(4)}" if self.random.random() < 0.4 else None
         try:

@@ -43,6 +43,20 @@ _MARK: Final[LiteralString] = """
     WHERE p.pubname = %s
 """
 
+_MARK_OF_SCHEMAS: Final[LiteralString] = """
+    SELECT count(*) AS rows, coalesce(sum(r.oid::bigint + r.xmin::text::bigint), 0)::text AS sum
+    FROM pg_publication_namespace r JOIN pg_publication p ON p.oid = r.pnpubid WHERE p.pubname = %s
+"""
+
+# A table's dependency on its schema is written anew by SET SCHEMA, and by nothing else; its row in pg_class also by a
+# TRUNCATE, a VACUUM FULL, a GRANT.
+_PLACED: Final[LiteralString] = """
+    SELECT c.oid::text AS member, d.xmin::text AS mark
+    FROM pg_depend d JOIN pg_class c ON c.oid = d.objid
+    WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = ANY (%s::oid[])
+      AND d.classid = 'pg_class'::regclass AND d.deptype = 'n' AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+"""
+
 # Every partitioned table that is published by itself, its schema or as one of all, and the way down to each leaf. The
 # xmin of a step tells a partition that was detached and attached again from one that stayed.
 _PARTITIONS: Final[LiteralString] = """
@@ -97,6 +111,7 @@ async def read_publication(connection: Connection, name: str) -> PublicationStat
     if connection.info.server_version >= SCHEMAS_SINCE:
         schemas = await fetch(connection, _SCHEMAS, oid)
     members = _members(await fetch(connection, _MEMBERS, oid))
+    of_schemas = [row["member"] for row in schemas]
     return PublicationState(
         name,
         oid,
@@ -108,18 +123,17 @@ async def read_publication(connection: Connection, name: str) -> PublicationStat
         _generated(facts.get("pubgencols")),
         members,
         _members(schemas),
-        _partitions(
-            await fetch(
-                connection, _PARTITIONS, list(members), facts["puballtables"], [row["member"] for row in schemas]
-            )
-        ),
+        _partitions(await fetch(connection, _PARTITIONS, list(members), facts["puballtables"], of_schemas)),
+        {row["member"]: row["mark"] for row in await fetch(connection, _PLACED, of_schemas)} if of_schemas else {},
     )
 
 
 async def read_mark(connection: Connection, name: str) -> tuple[object, ...]:
-    """Something that is another once the publication or its list of tables was altered: far cheaper than to read it."""
+    """Something that is another once the publication or its lists were altered: far cheaper than to read it."""
     rows = await fetch(connection, _MARK, name)
-    return tuple(rows[0].values()) if rows else ()
+    if connection.info.server_version >= SCHEMAS_SINCE:
+        rows += await fetch(connection, _MARK_OF_SCHEMAS, name)
+    return tuple(value for row in rows for value in row.values())
 
 
 def _partitions(rows: Iterable[DictRow]) -> dict[str, dict[str, str]]:

@@ -56,6 +56,8 @@ class PublicationState:
     schemas: Mapping[int, Member] = field(default_factory=dict)
     partitions: Mapping[str, Partitions] = field(default_factory=dict)
     """Of each partitioned table that is published, by its oid; an empty one where it has none yet."""
+    placed: Mapping[str, str] = field(default_factory=dict)
+    """The tables of the published schemas by their oids, and who put each there: another once it left and came back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,17 @@ def changes_between(then: PublicationState, now: PublicationState) -> tuple[Publ
     found += _member_changes(then.schemas, now.schemas, "the schema", whole=True)
     found += _member_changes(then.tables, now.tables, "the table", whole=False)
     found += _partition_changes(then.partitions, now.partitions)
+    found += _placement_changes(then, now)
     return tuple(found)
+
+
+def _placement_changes(then: PublicationState, now: PublicationState) -> Iterable[PublicationChange]:
+    """What left a published schema, or was away meanwhile. What came was followed by nobody through it."""
+    for oid in sorted(then.placed.keys() - now.placed.keys(), key=int):
+        yield PublicationChange(int(oid), f"the table {oid} was dropped, or left a published schema")
+    for oid in sorted(then.placed.keys() & now.placed.keys(), key=int):
+        if then.placed[oid] != now.placed[oid]:
+            yield PublicationChange(int(oid), f"the table {oid} left its published schema, and came back")
 
 
 def _partition_changes(then: Mapping[str, Partitions], now: Mapping[str, Partitions]) -> Iterable[PublicationChange]:

@@ -104,6 +104,54 @@ async def test_partitions_that_come_and_go_are_told(database: Database) -> None:
         assert await publisher.changes(connection) == ()
 
 
+async def test_a_table_that_leaves_a_published_schema_for_a_moment_is_told(database: Database) -> None:
+    """What is written meanwhile is sent to nobody, and the publication's own rows in the catalog stay as they are."""
+    database.execute(
+        "CREATE SCHEMA shop",
+        "CREATE TABLE shop.t (i int)",
+        "CREATE TABLE shop.other (i int)",
+        "CREATE PUBLICATION follower FOR TABLES IN SCHEMA shop",
+    )
+    oid = database.value("SELECT 'shop.t'::regclass::oid::bigint")
+    async with following(settings_for(database.conninfo(), "shop.t")) as (session, follower):
+        await start(session, follower)
+        assert session.attempt is not None
+        database.execute("VACUUM FULL shop.t", "TRUNCATE shop.other", "GRANT SELECT ON shop.t TO PUBLIC")
+        database.execute("CREATE TABLE shop.later (i int)", "ALTER TABLE shop.other ADD COLUMN j int")
+        await session.attempt.check_publication()
+        assert follower.altered == [], "nothing was away"
+        database.execute(
+            "ALTER TABLE shop.t SET SCHEMA public",
+            "INSERT INTO t VALUES (1)",
+            "ALTER TABLE t SET SCHEMA shop",
+            "INSERT INTO shop.t VALUES (2)",
+        )
+        await session.attempt.check_publication()
+        altered = await asyncio.wait_for(_altered(session, follower), 20)
+        assert [change.table for change in altered.changes] == [oid]
+        await asyncio.wait_for(follower.follow(session, lambda: "2" in follower.values("i", "shop.t")), 20)
+        assert follower.values("i", "shop.t") == ["2"], "the other is missing, and so it was right to tell"
+        database.execute("DROP TABLE shop.other")
+        await session.attempt.check_publication()
+        await asyncio.wait_for(follower.follow(session, lambda: len(follower.altered) == 2), 20)
+
+
+async def test_a_schema_that_was_taken_out_for_a_moment_is_noticed_within_seconds(newest_database: Database) -> None:
+    database = newest_database
+    database.execute(
+        "CREATE SCHEMA shop", "CREATE TABLE shop.t (i int)", "CREATE PUBLICATION follower FOR TABLES IN SCHEMA shop"
+    )
+    async with following(settings_for(database.conninfo(), "shop.t")) as (session, follower):
+        await start(session, follower)
+        assert session.attempt is not None
+        await session.attempt.check_publication()  # from here on only a mark that is another is a reason to look
+        with database.connect() as admin, admin.transaction():
+            admin.execute("ALTER PUBLICATION follower DROP TABLES IN SCHEMA shop")
+            admin.execute("ALTER PUBLICATION follower ADD TABLES IN SCHEMA shop")
+        altered = await asyncio.wait_for(_altered(session, follower), PUBLICATION_CHECK_SECONDS / 3)
+        assert [change.table for change in altered.changes] == [None]
+
+
 async def start(session: Session, follower: Follower) -> None:
     await asyncio.wait_for(follower.follow(session, lambda: bool(follower.connected)), 30)
 
@@ -362,6 +410,27 @@ async def test_a_change_by_somebody_else_is_noticed_while_connected(
         assert [change.table for change in altered.changes] == [oid]
         await session.attempt.check_publication()
         assert follower.altered == [altered], "noticed once"
+
+
+async def test_what_leaves_no_mark_is_noticed_when_the_time_has_come(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition that is attached alters no row of the publication's own: it is read again from time to time."""
+    monkeypatch.setattr(attempt, "PUBLICATION_CHECK_SECONDS", 0.5)
+    newest_database.execute(
+        "CREATE TABLE t (i int) PARTITION BY RANGE (i)",
+        "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE high (i int)",
+    )
+    async with following(settings_for(newest_database.conninfo(), "t")) as (session, follower):
+        await start(session, follower)
+        assert session.attempt is not None
+        first = session.attempt._publication_due
+        await eventually(lambda: session.attempt and session.attempt._publication_due > first, "the first look")
+        newest_database.execute("ALTER TABLE t ATTACH PARTITION high FOR VALUES FROM (10) TO (20)")
+        altered = await asyncio.wait_for(_altered(session, follower), 20)
+        oid = newest_database.value("SELECT 't'::regclass::oid::bigint")
+        assert oid in [change.table for change in altered.changes]
 
 
 async def _altered(session: Session, follower: Follower) -> PublicationAltered:

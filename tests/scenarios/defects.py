@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -11,8 +12,10 @@ import numpy as np
 
 from cdc.app import App
 from cdc.simulate.deeds import SERVER_DEEDS, ServerDeeds
+from cdc.simulate.sql import Sql
 from cdc.source.lsn import Lsn
 from flush_tracker.tracker import FlushTracker
+from shapes import partitions, reconciliation
 from shapes.acknowledge import Acknowledger
 from shapes.capture import Capture
 from shapes.collector import Collector
@@ -21,6 +24,7 @@ from shapes.feeds import Plan
 from shapes.folding import FOLDED
 from shapes.members import Member
 from shapes.registry import Registry
+from shapes.row_images import RowImages
 from shapes.streamed import Demand
 from storage.catalog_records import Shape
 from storage.faulty_disk import FaultyDisk
@@ -180,6 +184,53 @@ def numbered_anew(wrong: Defect) -> Defect:
     return both
 
 
+def with_crashing_servers(wrong: Defect) -> Defect:
+    """Where what was visible was often not on the server's disk, and the server crashes."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        often = {"crash of the server": (12, ServerDeeds.crash)}
+        with mock.patch("cdc.simulate.server.LATE_ODDS", (0.9,)), mock.patch.dict(SERVER_DEEDS, often), wrong():
+            yield
+
+    return both
+
+
+def with_partitions(wrong: Defect) -> Defect:
+    """Where there is a partitioned table, whose partitions come and go."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        often = {"partition": (8, ServerDeeds.partition)}
+        with mock.patch("cdc.simulate.world.PARTITIONS_ODDS", 1.0), mock.patch.dict(SERVER_DEEDS, often), wrong():
+            yield
+
+    return both
+
+
+def partitions_stay() -> Defect:
+    """Neither the publication's alterations nor the looks at tables tell of partitions."""
+    of_tables = patched(
+        reconciliation,
+        "_compare",
+        lambda right, house, oid, table: right(house, oid, None if table is None else replace(table, kind="r")),
+    )
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with mock.patch("cdc.source.publication._partition_changes", return_value=()), of_tables():
+            yield
+
+    return both
+
+
+def columns_by_their_places() -> Defect:
+    def wrong(right: Any, values: Any, order: list[int], names: list[str]) -> Any:
+        return right(values, sorted(order), names)
+
+    return patched(partitions, "_struct", wrong)
+
+
 DEFECTS: dict[str, Defect] = {
     "acknowledges one too much": one_too_much(),
     "takes a keepalive for one more": keepalive_plus_one(),
@@ -221,5 +272,14 @@ DEFECTS: dict[str, Defect] = {
     "lets readers on past a TRUNCATE": folds_for_what_was_emptied(),
     "does not sync bases and segments": unsynced("logs/"),
     "filters no replays after a restart (A7)": restored_without_its_snapshot(),
+    "is born from what the server's crash undoes": with_crashing_servers(
+        lambda: mock.patch.object(Sql, "flush_wal", nothing)
+    ),
+    "makes a row of half a row under another key": patched(
+        RowImages, "unknown_now", lambda _right, images, _name: np.zeros(len(images), np.bool_)
+    ),
+    "goes on over a truncated partition": with_partitions(lambda: mock.patch.object(Collector, "_end_for_partition")),
+    "goes on over partitions that came or went (A2)": with_partitions(partitions_stay()),
+    "takes a partition's columns by their places": with_partitions(columns_by_their_places()),
 }
 """By what goes wrong."""

@@ -81,6 +81,16 @@ async def test_who_may_see_another_shape_is_not_held_beside() -> None:
     rig.app.stop()
 
 
+async def test_an_answer_without_news_is_private_too() -> None:
+    rig = Rig(HttpSettings(long_poll_seconds=0.05), tokens=ShapeTokens(SIGNING))
+    live = {"offset": "0_inf", "handle": rig.entry.handle, "live": "true"}
+    by_token, by_secret = await rig.ask("GET", None, token=token(1), **live), await rig.ask("GET", None, **live)
+    assert [answer.headers["electric-has-data"] for answer in (by_token, by_secret)] == ["false", "false"]
+    assert by_token.headers["cache-control"].startswith("private, ")
+    assert by_secret.headers["cache-control"].startswith("public, ")
+    rig.app.stop()
+
+
 async def test_who_brings_the_secret_is_held_beside_who_brings_a_token() -> None:
     rig = Rig(HttpSettings(long_poll_seconds=30), tokens=ShapeTokens(SIGNING))
     live = {"offset": "0_inf", "handle": rig.entry.handle, "live": "true"}
@@ -91,6 +101,10 @@ async def test_who_brings_the_secret_is_held_beside_who_brings_a_token() -> None
     await eventually(lambda: rig.app.held == 2, "both to be held")
     before = rig.app.numbers()[HttpMetric.ENCODED_PAGES]
     rig.commit(500)
-    assert len({answer.body for answer in await asyncio.gather(*asking)}) == 1
+    by_token, by_secret = await asyncio.gather(*asking)
+    assert by_token.body == by_secret.body
+    assert by_token.headers["etag"] == by_secret.headers["etag"]
+    assert by_token.headers["cache-control"] == "private, max-age=5, stale-while-revalidate=5"
+    assert by_secret.headers["cache-control"] == "public, max-age=5, stale-while-revalidate=5"
     assert rig.app.numbers()[HttpMetric.ENCODED_PAGES] == before + 1
     rig.app.stop()

@@ -1,0 +1,90 @@
+"""A process that dies while it deals with an altered publication: what it records of it comes after all ends.
+
+A record that came first would hide the alteration from the next process, and a shape would go on without the rows that
+were written while its table was not published.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from cdc.source.catalog import read_publication
+from cdc.source.connections import connect_sql
+from cdc.source.publication import changes_between
+from shapes.stream_record import read_stream_record
+from storage.catalog import Catalog
+from storage.catalog_records import Life
+from storage.disk import LocalDisk
+from tests.integration.test_failpoints import dying
+from tests.loop import looping
+from tests.postgres import Database
+from tests.waiting import eventually
+
+POINTS = [
+    "before shapes.endings:Endings.by_publication",
+    "before shapes.registry:Registry.all_ended",
+    "after shapes.registry:Registry.all_ended",
+    "before shapes.lineage:write_stream_record",
+    "after shapes.lineage:write_stream_record",
+]
+NAMES = ("orders", "scraps")
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_an_altered_publication_is_recorded_only_after_the_ends(
+    newest_database: Database, tmp_path: Path, point: str
+) -> None:
+    database = newest_database
+    database.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in NAMES))
+    async with looping(database, tmp_path) as loop:
+        firsts = {name: await loop.add(name, name) for name in NAMES}
+        await loop.caught_up()
+    with dying(database, tmp_path, point) as (_, writer):
+        writer.execute("ALTER PUBLICATION shapelog DROP TABLE scraps")
+        writer.execute("INSERT INTO scraps VALUES (1, 'not sent')")
+        writer.execute("ALTER PUBLICATION shapelog ADD TABLE scraps")
+        writer.execute("INSERT INTO orders VALUES (1, 'sent')")
+    has_ended = ended_on_disk(tmp_path, firsts["scraps"].handle)
+    assert has_ended or await is_still_told(database, tmp_path), "the next process sees no difference"
+    assert has_ended == (point.startswith("after") or "write_stream" in point)
+    async with looping(database, tmp_path) as loop:
+        registry = loop.app.house.registry
+        await eventually(
+            lambda: (
+                (now := registry.named("scraps")) is not None
+                and now.shape.life is Life.READY
+                and now.handle != firsts["scraps"].handle
+            ),
+            "a successor",
+            40,
+        )
+        await loop.caught_up(30)
+        assert loop.rows(loop.living("scraps")) == loop.table("TABLE scraps")
+        assert loop.rows(loop.living("orders")) == loop.table("TABLE orders")
+        assert loop.living("orders").handle == firsts["orders"].handle, "nobody altered anything of it"
+
+
+def ended_on_disk(folder: Path, handle: str) -> bool:
+    disk = LocalDisk(folder)
+    try:
+        return handle not in {shape.handle for shape in Catalog(disk).state.living()}
+    finally:
+        disk.close()
+
+
+async def is_still_told(database: Database, folder: Path) -> bool:
+    """Whether a process that begins now finds the publication other than it was recorded."""
+    disk = LocalDisk(folder)
+    try:
+        record = read_stream_record(disk)
+    finally:
+        disk.close()
+    assert record is not None
+    assert record.identity is not None
+    connection = await connect_sql(database.conninfo(), "test")
+    try:
+        now = await read_publication(connection, "shapelog")
+    finally:
+        await connection.close()
+    scraps = database.value("SELECT 'scraps'::regclass::oid::bigint")
+    return scraps in {change.table for change in changes_between(record.identity.publication, now)}
