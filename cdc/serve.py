@@ -27,10 +27,11 @@ from cdc.http.console.page import CONSOLE_PATH
 from cdc.http.console.recording import recording
 from cdc.http.console.sampler import Sampler
 from cdc.http.hosts import allowed_names
-from cdc.http.server import calm_collector, listen, serving, url_of
+from cdc.http.server import listen, serving, url_of
 from cdc.insurance.insurer import Insurer
 from cdc.insurance.ladder import Terms
 from cdc.limits import PROGRAM_STOP_SECONDS_MAX
+from cdc.memory import settle_memory
 from cdc.source.connections import parsed
 from cdc.source.errors import SourceError
 from cdc.status.slot_watch import SlotWatch
@@ -76,7 +77,7 @@ def run(settings: ServeSettings) -> None:
     begin_logging(settings.log_format)
     for line in unknown_variables(os.environ):
         logger.warning("%s", line)
-    calm_collector()
+    settle_memory()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))

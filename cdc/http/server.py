@@ -8,7 +8,6 @@ Invariants:
 
 import asyncio
 import contextlib
-import gc
 import resource
 import socket
 from collections.abc import AsyncIterator
@@ -16,17 +15,10 @@ from collections.abc import AsyncIterator
 from starlette.types import ASGIApp
 
 from cdc.errors import AddressTaken
-from cdc.limits import COLLECTOR_ALLOCATIONS, DESCRIPTORS_KEPT, HTTP_BACKLOG, HTTP_STOP_SECONDS_MAX
+from cdc.limits import DESCRIPTORS_KEPT, HTTP_BACKLOG, HTTP_STOP_SECONDS_MAX
 from shapes.http.connection_counts import ConnectionCounts
 from shapes.http.connections import Connections
 from shapes.http.limits import CONNECTIONS_MAX, SOCKET_AHEAD_BYTES
-
-
-def calm_collector() -> None:
-    """Once, when all is loaded: what there is now is never looked at again, and what comes less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECTOR_ALLOCATIONS)
 
 
 def listen(host: str, port: int) -> socket.socket:

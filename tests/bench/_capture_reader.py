@@ -9,7 +9,7 @@ from pathlib import Path
 import uvloop
 
 from cdc.app import AppSettings, running
-from cdc.http.server import calm_collector
+from cdc.memory import settle_memory
 from tests.bench.process_memory import peak_bytes
 from tests.waiting import eventually
 
@@ -38,7 +38,7 @@ async def capture(conninfo: str, data: Path, warm: int, end: int) -> dict[str, f
 
 def main() -> None:
     conninfo, data, warm, end = sys.argv[1:]
-    calm_collector()
+    settle_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         json.dump(runner.run(capture(conninfo, Path(data), int(warm), int(end))), sys.stdout)
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import uvloop
 from starlette.applications import Starlette
 
-from cdc.http.server import calm_collector, listen, serving
+from cdc.http.server import listen, serving
+from cdc.memory import settle_memory
 from shapes.http.envelope import Envelope
 from shapes.http.settings import HttpSettings
 from storage.fold import chunks_by_wire
@@ -90,5 +91,5 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    calm_collector()
+    settle_memory()
     uvloop.run(serve(int(sys.argv[1])))

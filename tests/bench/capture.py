@@ -9,7 +9,7 @@ With indexed shapes the rate is that of the stream: the clock starts when the fi
 logs, is confirmed; what came before is shown as the start's seconds. How much of the rest was confirmed by then is left
 out, by its share of the WAL: counted in full, a load that is taken in few pieces would take no time at all.
 
-Our process is as `shapelog serve` makes it: the garbage collector calmed, the loop uvloop's. A run ends with up to 0.2
+Our process is as `shapelog serve` makes it: its memory settled, the loop uvloop's. A run ends with up to 0.2
 seconds of which pg_recvlogical knows nothing: rows wait 0.1 s for others before they are flushed, and G as long before
 it is confirmed. They count, so small scales are unjust to us.
 """
