@@ -191,7 +191,7 @@ class Follower:
             if "operation" in headers:
                 self._pending.append(self._change(message))
                 self._pending_bytes += len(event)
-                if self._pending_bytes >= CLIENT_EVENTS_BYTES and "lsn" in headers:
+                if self._pending_bytes >= CLIENT_EVENTS_BYTES and {"lsn", "op_position"} <= headers.keys():
                     yield self._handed_on(f"{headers['lsn']}_{headers['op_position']}", is_up_to_date=False)
             elif headers.get("control") == "up-to-date" and "global_last_seen_lsn" in headers:
                 yield self._handed_on(f"{headers['global_last_seen_lsn']}_0", is_up_to_date=True)
@@ -244,7 +244,9 @@ class Follower:
             raise RequestRefused(_NO_MESSAGES)
         return Change(key, headers["operation"], self._values(new), None if old is None else self._values(old), headers)
 
-    def _values(self, row: Mapping[str, str | None]) -> dict[str, Any]:
+    def _values(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        if not all(text is None or isinstance(text, str) for text in row.values()):
+            raise RequestRefused(_NO_MESSAGES)
         if self.parsers is None:
             return dict(row)
         return {name: parse_value(text, self.schema.get(name, {}), self.parsers) for name, text in row.items()}
@@ -261,6 +263,10 @@ def _headers_of(message: object) -> Mapping[str, Any]:
 def _checked_schema(schema: object) -> dict[str, dict[str, Any]]:
     if schema is None:
         return {}
-    if not (isinstance(schema, dict) and all(isinstance(column, dict) for column in schema.values())):
+    if not (isinstance(schema, dict) and all(map(_is_column, schema.values()))):
         raise RequestRefused("the header electric-schema does not tell of columns: a proxy altered it, perhaps")
     return schema
+
+
+def _is_column(described: object) -> bool:
+    return isinstance(described, dict) and isinstance(described.get("type", ""), str)

@@ -67,8 +67,7 @@ class ShapeStream:
         self._name = self._url.copy_with(userinfo=b"")  # for logs, without what is secret
         bearer = {"authorization": f"Bearer {token}"} if token else {}
         self._options: dict[str, Any] = {
-            # As bytes: a secret may have any letters.
-            "headers": {name.encode(): text.encode() for name, text in {**(headers or {}), **bearer}.items()},
+            "headers": dict(_header(name, text) for name, text in {**(headers or {}), **bearer}.items()),
             "timeout": CLIENT_SECONDS_MAX,
         }
 
@@ -141,14 +140,26 @@ class ShapeStream:
             self._lose(stream, error)
 
     def _lose(self, stream: "_Stream | None", error: Exception) -> None:
-        if isinstance(error, httpx.LocalProtocolError) and stream is None:  # a header that cannot be sent
-            raise RequestRefused(f"nothing was asked: {error}") from error
+        if isinstance(error, httpx.LocalProtocolError) and stream is None:  # which may quote what is secret
+            raise RequestRefused("nothing was asked: a header has a name that none can have") from None
         if stream is None:
             self._follower.lost()
         else:
             stream.end(self._follower, is_broken=True)
         if self._follower.failures:
             logger.warning("no answer from %s, asking again: %s", self._name, str(error) or type(error).__name__)
+
+
+def _header(name: str, text: str) -> tuple[bytes, bytes]:
+    """As it is sent: a secret may have any letters. Refuses what cannot be, and does not show it."""
+    if text != text.strip(" \t") or any(letter < " " and letter != "\t" for letter in text):
+        raise RequestRefused(
+            f"the header {name} has a line break or a control character, or a blank at one of its ends"
+        )
+    try:
+        return name.encode(), text.encode()
+    except UnicodeEncodeError:
+        raise RequestRefused(f"the header {name} has half a letter, which no text in UTF-8 has") from None
 
 
 def _address(url: str) -> httpx.URL:

@@ -5,6 +5,7 @@ error here, since the name that is left could be another table's. And nothing ma
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from shapes.errors import DefinitionError
@@ -31,6 +32,15 @@ def parse_columns(text: str, field: str = "columns") -> tuple[str, ...]:
     # Read from its end: where a quote is missing, the part that lacks it is then the one that the error shows.
     parts = [part[::-1] for part in reversed(_split(text[::-1], ","))]
     return tuple(_identifier(part, field) for part in parts)
+
+
+def column_list(names: Iterable[str]) -> str:
+    """Such a list of names as they are: quoted where they would be read as others."""
+    return ",".join(name if _is_plain(name) else '"' + name.replace('"', '""') + '"' for name in names)
+
+
+def _is_plain(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None and name == name.translate(_CAPITALS)
 
 
 def _split(text: str, delimiter: str) -> list[str]:

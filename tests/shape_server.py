@@ -105,7 +105,7 @@ async def shape_server(
     inner = app.in_front_of(Starlette())
     listener = listen("127.0.0.1", port)
     url = url_of(listener)
-    guard = Guard(inner, secret, tokens.admits) if tokens is not None else Guard(inner, secret)
+    guard = Guard(inner, secret, app.refusal_of)
     limits = httpx.Limits(max_connections=None)
     with contextlib.closing(listener):
         async with (

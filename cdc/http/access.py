@@ -3,6 +3,7 @@
 Invariants:
     whatever is not listed as open is guarded, under every spelling of its path
     a comparison takes as long for a wrong secret as for the right one
+    the secret goes no further than this in a header: what it looks like misleads nobody behind
 """
 
 import hmac
@@ -12,17 +13,17 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cdc.errors import AddressOpen
+from cdc.http.refusals import problem_response
+from shapes.http.problems import Problem, unauthorized
 
 OPEN_PATHS: Final = frozenset({"/", "/v1/health"})
 """For load balancers, which have no secret: they tell nothing but whether the program runs."""
 
 _SCHEME: Final = "bearer "
 _PARAMETERS: Final = frozenset({"secret", "api_secret"})
-_REFUSED: Final = "Unauthorized - Invalid API secret"
 
 
 def check_address(host: str, secret: str | None, *, insecure: bool) -> None:
@@ -41,13 +42,17 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def secrets_of(authorization: str | None, query: bytes) -> list[str]:
-    """What a request offers."""
-    offered = [value for name, value in parse_qsl(query.decode("ascii", "replace")) if name in _PARAMETERS]
-    if authorization is not None and authorization.lower().startswith(_SCHEME):
-        # Headers come as if they were latin-1; a secret may have any letters.
-        offered.append(authorization[len(_SCHEME) :].strip(" \t").encode("latin-1").decode("utf-8", "replace"))
-    return offered
+def secrets_in_query(query: bytes) -> list[str]:
+    """What a request offers in its address."""
+    return [value for name, value in parse_qsl(query.decode("ascii", "replace")) if name in _PARAMETERS]
+
+
+def secrets_in_header(authorization: str | None) -> list[str]:
+    """What it offers in its header, if anything."""
+    if authorization is None or not authorization.lower().startswith(_SCHEME):
+        return []
+    # Headers come as if they were latin-1; a secret may have any letters.
+    return [authorization[len(_SCHEME) :].strip(" \t").encode("latin-1").decode("utf-8", "replace")]
 
 
 def has_secret(secret: str, offered: Iterable[str]) -> bool:
@@ -59,21 +64,32 @@ def has_secret(secret: str, offered: Iterable[str]) -> bool:
 class Guard:
     """In front of an application: lets nobody in without the secret, if there is one."""
 
-    def __init__(self, app: ASGIApp, secret: str | None, admits: Callable[[Scope], bool] = lambda _: False) -> None:
-        """`admits` says who needs no secret, as whoever brings something else that is as good."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        secret: str | None,
+        refusal_of: Callable[[Scope], Problem | None] = lambda _: unauthorized(),
+    ) -> None:
+        """`refusal_of`: what those are told who do not bring the secret; None for who needs none."""
         self._app = app
         self._secret = secret
-        self._admits = admits
+        self._refusal_of = refusal_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._secret and not self._is_open(scope):
-            offered = secrets_of(Headers(scope=scope).get("authorization"), scope["query_string"])
-            if not (has_secret(self._secret, offered) or self._admits(scope)):
-                refusal = JSONResponse({"message": _REFUSED}, 401, headers={"cache-control": "no-store"})
-                await refusal(scope, receive, send)
-                return
+        if scope["type"] == "http" and self._secret:
+            if has_secret(self._secret, secrets_in_header(Headers(scope=scope).get("authorization"))):
+                scope = _without_authorization(scope)
+            elif not (self._is_open(scope) or has_secret(self._secret, secrets_in_query(scope["query_string"]))):
+                problem = self._refusal_of(scope)
+                if problem is not None:
+                    await problem_response(problem)(scope, receive, send)
+                    return
         await self._app(scope, receive, send)
 
     def _is_open(self, scope: Scope) -> bool:
         # A browser asks what it may ask (OPTIONS) without the secret.
         return scope["path"] in OPEN_PATHS or scope["method"] == "OPTIONS"
+
+
+def _without_authorization(scope: Scope) -> Scope:
+    return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"authorization"]}

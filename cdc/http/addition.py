@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import orjson
 
-from cdc.source.publication import quote
 from shapes.errors import DefinitionError
+from shapes.identifiers import column_list
 from shapes.requests import Request
 
 _TEXTS: Final = ("table", "name", "where", "replica", "log")
@@ -69,7 +69,7 @@ def _columns(given: Any, errors: dict[str, list[str]]) -> str | None:  # noqa: A
     if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
         errors["columns"] = ["must be a text with commas, or a list of names"]
         return None
-    return ",".join(map(quote, given))
+    return column_list(given)
 
 
 def _kind(value: object) -> str:

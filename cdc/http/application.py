@@ -45,7 +45,7 @@ def application(
     ]
     starlette = Starlette(routes=routes, exception_handlers={404: _not_found, Exception: _failed})
     starlette.router.redirect_slashes = False
-    answering = ConsolePage(Guard(shapes.in_front_of(starlette), secret, shapes.admits))
+    answering = ConsolePage(Guard(shapes.in_front_of(starlette), secret, shapes.refusal_of))
     return Envelope(answering if names is None else Hosts(answering, names))
 
 

@@ -11,11 +11,11 @@ Invariants:
 from collections.abc import Iterable
 from typing import Final
 
-import orjson
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cdc.http.access import is_loopback
+from cdc.http.refusals import problem_response
+from shapes.http.problems import other_name
 
 OWN_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 """What this machine calls itself."""
@@ -51,8 +51,4 @@ class Hosts:
         if all(name_of(host) in self._names for host in hosts):
             await self._app(scope, receive, send)
             return
-        told = "Forbidden - Host not allowed: ask at localhost, or start the server with --allowed-host or --secret"
-        refusal = Response(
-            orjson.dumps({"message": told}), 403, {"cache-control": "no-store"}, media_type="application/json"
-        )
-        await refusal(scope, receive, send)
+        await problem_response(other_name())(scope, receive, send)

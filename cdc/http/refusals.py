@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from cdc.source.errors import ConnectionFault, SourceError
 from shapes.errors import (
@@ -15,6 +15,8 @@ from shapes.errors import (
     TableChanged,
     UnknownShape,
 )
+from shapes.http.problems import Problem
+from shapes.http.responses import answer_of
 from storage.errors import AboveUpper, InvalidOffset, Refetch, SharedDiskFault, StorageError, UnknownLog
 
 KNOWN: Final = (ShapeError, SourceError, StorageError)
@@ -54,3 +56,9 @@ def facts_of(error: ShapeError | SourceError | StorageError) -> dict[str, Any]:
 def refusal(error: ShapeError | SourceError | StorageError) -> JSONResponse:
     """The answer that an error is."""
     return JSONResponse(facts_of(error), status_of(error), headers={"cache-control": "no-store"})
+
+
+def problem_response(problem: Problem) -> Response:
+    """What the shape protocol has for a refusal, from whoever stands in front of it: no cache keeps it."""
+    headers, body = answer_of(problem)
+    return Response(body, problem.status, dict(headers))

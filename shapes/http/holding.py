@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from shapes.http.clients import Outflow
+from shapes.http.clients import Client, Outflow
 from shapes.http.connection import Connection
 from shapes.http.encoding import up_to_date
 from shapes.http.envelope import SHAPE_PATH, common_headers
@@ -47,6 +47,7 @@ class Held:
     connection: Connection
     deadline: float
     origin: str | None
+    has_token: bool
 
     def left(self) -> None:
         """Its client is gone."""
@@ -83,6 +84,8 @@ class _Answer:
     """What those get who stand at the same place."""
 
     head: bytes
+    private_head: bytes
+    """For those with a token, whose caches are their own."""
     body: bytes
 
 
@@ -164,12 +167,12 @@ class Holding:
             place.questions.append(question)
         return place
 
-    def hold(self, place: Place, connection: Connection, deadline: float, origin: str | None) -> None:
+    def hold(self, place: Place, client: Client, deadline: float, origin: str | None) -> None:
         """Answer a request when V is above what was seen, the handle is over, or at its deadline."""
-        held = Held(place, connection, deadline, origin)
+        held = Held(place, client.connection, deadline, origin, client.has_token)
         place.requests[held] = None
         self.count += 1
-        connection.hold(held)
+        held.connection.hold(held)
         if self._serving.wakes.is_stopping or place.seen < place.group.marks.visible.value:
             place.group.look()
 
@@ -232,7 +235,8 @@ class Holding:
         for held in those:
             if not place.leave(held):
                 continue
-            head = b"".join((answer.head, *lines_of(common_headers(SHAPE_PATH, held.origin))))
+            shared = answer.private_head if held.has_token else answer.head
+            head = b"".join((shared, *lines_of(common_headers(SHAPE_PATH, held.origin))))
             body = b"" if place.method == "HEAD" else answer.body
             if len(body) <= SEND_PIECE_BYTES:
                 held.connection.answer(head, body)
@@ -275,8 +279,9 @@ class Holding:
         return self._rows(facts, place.method, page_body(page, self._serving.last_seen(self._serving.visible(served))))
 
     def _rows(self, facts: Facts, method: str, body: bytes) -> _Answer:
-        # Also to those with a token, though not as private: it is for whoever has the handle, and for seconds.
-        return _whole(200, for_request([JSON, *self._headers_of(facts)], method), body)
+        headers = [JSON, *self._headers_of(facts)]
+        public, private = (for_request(headers, method, has_token=has_token) for has_token in (False, True))
+        return _Answer(_head(200, public, body), _head(200, private, body), body)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -301,11 +306,13 @@ def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
     return (b"%b: %b\r\n" % pair for pair in headers)
 
 
-def _whole(status: int, headers: Headers, body: bytes) -> _Answer:
+def _head(status: int, headers: Headers, body: bytes) -> bytes:
     texts = [*headers, ("content-length", str(len(body)))]
     raw = ((name.encode("latin-1"), value.encode("latin-1")) for name, value in texts)
-    return _Answer(b"".join((STATUS_LINES[status], *lines_of(raw))), body)
+    return b"".join((STATUS_LINES[status], *lines_of(raw)))
 
 
 def _told(problem: Problem) -> _Answer:
-    return _whole(problem.status, *answer_of(problem))
+    headers, body = answer_of(problem)
+    head = _head(problem.status, headers, body)
+    return _Answer(head, head, body)

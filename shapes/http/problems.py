@@ -51,6 +51,12 @@ def refused_token(reason: str) -> Problem:
     return Problem(401, {"message": f"Unauthorized - Invalid shape token: {reason}"})
 
 
+def other_name() -> Problem:
+    """403: the server is asked by a name that is not its own."""
+    told = "Forbidden - Host not allowed: ask at localhost, or start the server with --allowed-host or --secret"
+    return Problem(403, {"message": told})
+
+
 def other_shape(field: str) -> Problem:
     """403: a valid token, for another shape."""
     return Problem(403, {"message": "Forbidden - The shape token is for another shape", "errors": {field: ["differs"]}})

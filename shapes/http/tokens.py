@@ -16,6 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote_to_bytes, urlencode
@@ -29,12 +30,14 @@ from shapes.http.envelope import SHAPE_PATH
 from shapes.http.errors import TokenKeysUnreadable, TokenSecretShort
 from shapes.http.limits import TOKEN_BYTES_KEPT, TOKEN_BYTES_MAX, TOKEN_LEEWAY_SECONDS, TOKENS_KEPT
 from shapes.http.params import read_query
-from shapes.http.problems import Problem, other_shape, refused_token
+from shapes.http.problems import Problem, other_shape, refused_token, unauthorized
+from shapes.identifiers import column_list
 
 SECRET_BYTES_MIN: Final = 32
 """As many as the hash that signs has: a shorter one is what an attacker would guess."""
 
 _FIXED: Final = ("table", "where", "columns", "queryable_columns")
+_LISTS: Final = ("columns", "queryable_columns")
 _CLAIMABLE: Final = ("replica", "log")
 _ASYMMETRIC: Final = {"OKP": "EdDSA", "RSA": "RS256"}
 _BEARER: Final = "bearer "
@@ -98,14 +101,15 @@ class ShapeTokens:
             raise TokenKeysUnreadable(f"{jwks} has no key for EdDSA or RS256 with a kid")
         return cls(secret, keys)
 
-    def admits(self, scope: Scope) -> bool:
-        """Whether a request for a shape brings a valid token, and so needs no secret."""
+    def refusal_of(self, scope: Scope) -> Problem | None:
+        """What a request without the secret is told; None for one that is for a shape, and brings a valid token."""
         if scope["path"] != SHAPE_PATH:
-            return False
+            return unauthorized()
         try:
-            return self.claims_of(Headers(scope=scope), read_query(scope["query_string"])) is not None
-        except Problem:
-            return False
+            claims = self.claims_of(Headers(scope=scope), read_query(scope["query_string"]))
+        except Problem as problem:
+            return problem if problem.status == HTTPStatus.UNAUTHORIZED else unauthorized()
+        return unauthorized() if claims is None else None
 
     def claims_of(self, headers: Headers, fields: Mapping[str, str]) -> ShapeClaims | None:
         """What the request's token claims; None if it has none. 401 for one that is not valid."""
@@ -179,8 +183,9 @@ def _bearer(headers: Headers) -> str | None:
 
 def _claims(claims: Mapping[str, Any]) -> ShapeClaims:
     fields = {name: claims[name] for name in (*_FIXED, *_CLAIMABLE) if name in claims}
-    if isinstance(columns := fields.get("columns"), list) and all(isinstance(one, str) for one in columns):
-        fields["columns"] = ",".join(columns)
+    for name in _LISTS:
+        if isinstance(names := fields.get(name), list) and all(map(_is_text, names)):
+            fields[name] = column_list(names)
     params = claims.get("params", {})
     if not isinstance(params, dict) or not all(map(_is_text, (*fields.values(), *params, *params.values()))):
         raise refused_token("a claim about the shape is not text")

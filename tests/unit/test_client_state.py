@@ -258,6 +258,9 @@ INSERT: dict[str, Any] = {"operation": "insert"}
         [{"headers": [INSERT]}],
         [{"headers": INSERT, "value": {}}],
         [{"headers": INSERT, "key": "k", "value": ["1"]}],
+        [{"headers": INSERT, "key": "k", "value": {"id": 1}}],
+        [{"headers": INSERT, "key": "k", "value": {"id": {"a": "1"}}}],
+        [{"headers": INSERT, "key": "k", "value": {}, "old_value": {"id": [1]}}],
         [{"headers": INSERT, "key": "k", "value": {}, "old_value": "x"}],
     ],
 )
@@ -271,7 +274,20 @@ def test_json_of_somebody_else_is_raised(content: Any) -> None:
             list(follower.feed(b"data: " + orjson.dumps(content[0]) + b"\n\n"))
 
 
-@pytest.mark.parametrize("schema", ["[1]", '{"id":1}', "5"])
+def test_a_row_that_does_not_say_where_it_stands_waits_for_the_end_of_its_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shapes.client_state.CLIENT_EVENTS_BYTES", 1)
+    follower = at_the_end(Follower({}, wants_events=True))
+    follower.begins_stream(200, EVENTS)
+    row = {"headers": {**INSERT, "lsn": "9"}, "key": "k", "value": {}}
+    assert list(follower.feed(b"data: " + orjson.dumps(row) + b"\n\n")) == []
+    end = {"headers": {"control": "up-to-date", "global_last_seen_lsn": "10"}}
+    (batch,) = follower.feed(b"data: " + orjson.dumps(end) + b"\n\n")
+    assert (len(batch.changes), batch.is_up_to_date, follower.position.offset) == (1, True, "10_0")
+
+
+@pytest.mark.parametrize("schema", ["[1]", '{"id":1}', "5", '{"id":{"type":["int4"]}}'])
 def test_a_schema_that_is_none_is_raised(schema: str) -> None:
     with pytest.raises(RequestRefused, match="electric-schema"):
         Follower({}).take(200, {**HEADERS, "electric-offset": "5_0", "electric-schema": schema}, b"[]")
@@ -290,6 +306,14 @@ def test_what_passes_by_itself_is_asked_for_again(status: int) -> None:
 def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
     with pytest.raises(RequestRefused, match="the address"):
         ShapeStream(url, "items")
+
+
+@pytest.mark.parametrize("secret", ["sesame\n", "ses\r\name", " sesame", "ses\0ame", "sesame\ud800"])
+def test_a_secret_that_no_header_has_is_told_at_once_and_not_shown(secret: str) -> None:
+    with pytest.raises(RequestRefused, match="the header x-secret") as refused:
+        ShapeStream("http://a/v1/shape", "items", headers={"x-secret": secret})
+    assert "ses" not in str(refused.value)
+    assert refused.value.__cause__ is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Columns: bitmaps and key codes against a plain model, cuts by size, and the input that is refused."""
 
 from collections.abc import Callable
+from itertools import pairwise
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -102,6 +104,39 @@ def test_a_struct_that_is_null_has_no_values() -> None:
     assert columns.new[0].to_pylist() == [None, "y"]
     assert columns.is_valid(NEW).tolist() == [False, True]
     assert columns.key_codes(NAMES).tolist() == [-1, 0]
+
+
+@given(st.lists(st.tuples(st.tuples(parts, parts), st.booleans(), st.booleans())), st.lists(st.integers(0, 12)))
+def test_columns_of_slices_have_what_the_rows_have(
+    rows: list[tuple[tuple[str | None, str | None], bool, bool]], cuts: list[int]
+) -> None:
+    """Also where a struct is NULL above values that are there: `new` by the second of a row's parts, `old` by both."""
+    is_null = {NEW: [row[1] for row in rows], OLD: [row[1] and row[2] for row in rows]}
+    batch = batch_of([None] * len(rows), old=[None] * len(rows))
+    children = [pa.array([row[0][index] for row in rows], pa.string()) for index in range(len(NAMES))]
+    for name, mask in is_null.items():
+        values = pa.StructArray.from_arrays(children, names=NAMES, mask=pa.array(mask, pa.bool_()))
+        batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), values)
+    bounds = [0, *sorted(cuts), len(rows)]
+    columns = Columns([batch.slice(start, max(0, stop - start)) for start, stop in pairwise(bounds)])
+    for name, mask in is_null.items():
+        for index in range(len(NAMES)):
+            wanted = [None if hidden else row[0][index] for row, hidden in zip(rows, mask, strict=True)]
+            assert columns.text(name, index).to_pylist() == wanted
+            assert columns.text(name, index).to_pylist() == [  # and as a struct's rows tell it
+                row and row[NAMES[index]] for row in batch.column(name).to_pylist()
+            ]
+
+
+def test_wide_rows_are_not_taken_apart_anew_for_each_column() -> None:
+    """Measured with 1,600 columns and 30 batches: 0.3 s of work, and 30 s with a struct flattened for each column."""
+    names = [f"c{place}" for place in range(1600)]
+    row = {TX: 1, OP: 0, KIND: Kind.INSERT, NEW: dict.fromkeys(names, "x")}
+    batch = pa.RecordBatch.from_pylist([row] * 30, row_schema(names, absent=False))
+    begun = process_time()
+    columns = Columns([batch.slice(place, 1) for place in range(30)])
+    assert columns.new[1599].to_pylist() == ["x"] * 30
+    assert process_time() - begun < 10.0
 
 
 def test_batches_with_and_without_the_optional_columns_go_together() -> None:

@@ -20,6 +20,7 @@ from shapes.http.limits import TOKEN_LEEWAY_SECONDS
 from shapes.http.params import read_query
 from shapes.http.problems import Problem
 from shapes.http.tokens import ShapeClaims, ShapeTokens
+from shapes.identifiers import parse_columns
 
 SECRET = "a secret of thirty-two bytes, or more"  # noqa: S105 - of tests
 CLAIMS = {"table": "items", "where": "owner = $1", "params": {"1": "7"}, "columns": "id,v"}
@@ -76,6 +77,21 @@ def test_what_a_token_does_not_claim_cannot_be_asked_for() -> None:
         claims.applied_to({"where": "id = 1"})
 
 
+@pytest.mark.parametrize("name", ["columns", "queryable_columns"])
+@pytest.mark.parametrize(
+    ("claimed", "read"),
+    [
+        (["id", "v"], ("id", "v")),
+        (["id", "v,owner"], ("id", "v,owner")),
+        (["id", 'V",owner,"x'], ("id", 'V",owner,"x')),
+    ],
+)
+def test_a_list_of_columns_has_the_names_that_it_has(name: str, claimed: list[str], read: tuple[str, ...]) -> None:
+    token = jwt.encode({"table": "items", name: claimed, "exp": soon()}, SECRET, "HS256")
+    question = ShapeTokens(SECRET).question(Headers({}), urlencode({"token": token}).encode())
+    assert parse_columns(read_query(question)[name]) == read
+
+
 @pytest.mark.parametrize(
     "token",
     [
@@ -89,6 +105,8 @@ def test_what_a_token_does_not_claim_cannot_be_asked_for() -> None:
         jwt.encode({**CLAIMS, "where": None, "exp": 2**40}, SECRET, "HS256"),
         jwt.encode({**CLAIMS, "where": " ", "exp": 2**40}, SECRET, "HS256"),
         jwt.encode({**CLAIMS, "columns": [], "exp": 2**40}, SECRET, "HS256"),
+        jwt.encode({**CLAIMS, "columns": ["id", 1], "exp": 2**40}, SECRET, "HS256"),
+        jwt.encode({**CLAIMS, "columns": ["id", "\ud800"], "exp": 2**40}, SECRET, "HS256"),
         jwt.encode({**CLAIMS, "columns": None, "exp": 2**40}, SECRET, "HS256"),
         jwt.encode({**CLAIMS, "params": None, "exp": 2**40}, SECRET, "HS256"),
         jwt.encode({**CLAIMS, "exp": float("inf")}, SECRET, "HS256"),

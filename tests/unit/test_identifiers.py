@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cdc.source.publication import quote
 from shapes.errors import DefinitionError
-from shapes.identifiers import parse_columns, parse_table_name
+from shapes.identifiers import column_list, parse_columns, parse_table_name
 from shapes.limits import IDENTIFIER_CHARACTERS_MAX
 
 characters = st.characters(codec="utf-8", exclude_characters="\0")
@@ -32,6 +32,11 @@ def test_every_name_can_be_written_with_quotes(schema: str, table: str) -> None:
 @given(st.lists(names, min_size=1))
 def test_every_list_of_columns_can_be_written(columns: list[str]) -> None:
     assert parse_columns(",".join(map(quote, columns))) == tuple(columns)
+    assert parse_columns(column_list(columns)) == tuple(columns)
+
+
+def test_only_what_would_be_read_as_another_name_is_quoted() -> None:
+    assert column_list(["id", "é_1", "V", "v,owner", 'a"b', ""]) == 'id,é_1,"V","v,owner","a""b",""'
 
 
 @given(st.from_regex(r"[A-Za-z_é][A-Za-z0-9_$é]{0,62}", fullmatch=True))
