@@ -49,6 +49,10 @@ class FoldCounts:
     bytes_after: int = 0
     seconds: float = 0.0
     """What the last one took."""
+    compactions: int = 0
+    """Times that updates of the same key were made one, in some of a log's segments."""
+    compacted_bytes: int = 0
+    """By which those became smaller."""
     failures: Counter[str] = field(default_factory=Counter)
     """Logs that could not be folded, by the error's code; one that is tried again counts again."""
 
@@ -158,8 +162,12 @@ class Folding:
     async def _shorten(self, member: Member, log: int) -> None:
         """Fold what is too much, record it, remove it."""
         store, wall = self._house.store, self._house.clocks.wall
-        while self._compacts and await self._wait(partial(compact, store, log, now=wall())):
-            pass
+        while self._compacts:
+            before = log_bytes(store, log)
+            if not await self._wait(partial(compact, store, log, now=wall())):
+                break
+            self.counts.compactions += 1
+            self.counts.compacted_bytes += max(0, before - log_bytes(store, log))  # it may have grown meanwhile
         policy = RetentionPolicy(self._bytes // 2, self._age_seconds)
         cannot: CannotFold | None = None
         try:

@@ -35,7 +35,10 @@ def compact(root: Path, data_dir: Path | None, *, as_json: bool) -> None:
     before = _files(root)
     with writing(Order(data_dir, root), run_here if as_json else runner_here(WorkBar())) as writer:
         version = writer.compact().version
-    number, after = None if version is None else version.number, _files(root)
+    number, after = (
+        None if version is None else version.number,
+        _files(root, None if version is None else version.number),
+    )
     if as_json:
         print_json({"version": number, "files_before": before, "files_after": after})
     elif number is None:
@@ -44,10 +47,11 @@ def compact(root: Path, data_dir: Path | None, *, as_json: bool) -> None:
         typer.echo(f"version {number}: {before:,} files became {after:,}; `vacuum` removes the old ones in time")
 
 
-def _files(root: Path) -> int:
-    """Of the newest version."""
+def _files(root: Path, number: int | None = None) -> int:
+    """Of a version; the newest if none is named."""
     from storage.lake.lake_reader import open_lake
 
-    version = open_lake(root).latest()
+    opened = open_lake(root)
+    version = opened.latest() if number is None else opened.version(number)
     tables = [version.table(name) for name in version.tables]
     return sum(len(one.files(side)) for one in tables for side in ("state", "changes") if one.facts.side(side))

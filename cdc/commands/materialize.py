@@ -132,6 +132,8 @@ def _teller(*, as_json: bool) -> Callable[["Told"], None]:
                 "waits_for": told.step.waits_for,
             }
             typer.echo(orjson.dumps(line).decode())
+        elif version is None and told.step.level is None:
+            typer.echo("nothing yet: no named shape is at a confirmed position, which takes seconds after `shapes add`")
         elif version is None:
             typer.echo("nothing new")
         else:

@@ -63,6 +63,8 @@ class ProgramMetric(StrEnum):
     FOLD_BYTES_BEFORE = "shapelog_fold_bytes_before_total"
     FOLD_BYTES_AFTER = "shapelog_fold_bytes_after_total"
     FOLD_SECONDS = "shapelog_fold_last_seconds"
+    COMPACTIONS = "shapelog_compactions_total"
+    COMPACTED_BYTES = "shapelog_compacted_bytes_total"
     BUDGET_BYTES = "shapelog_wal_budget_bytes"
     BUDGET_USED = "shapelog_wal_budget_used_ratio"
     INSURANCE_STEP = "shapelog_insurance_step"
@@ -195,6 +197,8 @@ class ProgramCollector(Collector):
         yield CounterMetricFamily(*_names(ProgramMetric.FOLD_BYTES_BEFORE), value=counts.bytes_before)
         yield CounterMetricFamily(*_names(ProgramMetric.FOLD_BYTES_AFTER), value=counts.bytes_after)
         yield _gauge(ProgramMetric.FOLD_SECONDS, counts.seconds)
+        yield CounterMetricFamily(*_names(ProgramMetric.COMPACTIONS), value=counts.compactions)
+        yield CounterMetricFamily(*_names(ProgramMetric.COMPACTED_BYTES), value=counts.compacted_bytes)
 
 
 def _decoding(decoding: Decoding) -> Iterator[Metric]:

@@ -17,6 +17,7 @@ from storage.flush_control import FlushOptions
 from storage.lake.errors import LogGap, OtherSettings
 from storage.lake.lake_reader import open_lake
 from storage.lake.limits import LEASE_SECONDS
+from storage.lake.retire import retire as retire_lake
 from storage.retention import RetentionPolicy, fold_prefix, retire
 from storage.rows import Kind
 from storage.store import Store, StoreOptions
@@ -45,10 +46,10 @@ def lakes(tmp_path: Path) -> Lakes:
     return made
 
 
-def update(lakes: Lakes, times: int) -> int:
+def update(lakes: Lakes, times: int, name: str = "savings") -> int:
     """The same row again and again."""
     for number in range(times):
-        lakes.bank.commit(("savings", Kind.UPDATE, {"id": "1", "note": f"note {number}"}))
+        lakes.bank.commit((name, Kind.UPDATE, {"id": "1", "note": f"note {number}"}))
         lakes.bank.store.flush_all()
     return lakes.bank.confirm()
 
@@ -68,6 +69,11 @@ def folded(lakes: Lakes, now: int = AWAY, name: str = "savings") -> bool:
         bank.catalog.append(Rebased(log, old.handle, f"{name}-{log}-{base.number}", base.number, base.floor, "fold"))
         retire(bank.store, log, now=now)
     return base is not None
+
+
+def remove_old_files(lakes: Lakes) -> None:
+    """What only versions before the newest need."""
+    retire_lake(lakes.root, now=2e10, kept=1, age_seconds=0, orphan_seconds=0)
 
 
 SHORTENED = pytest.mark.parametrize("shortened", [compacted, folded])
@@ -170,8 +176,12 @@ def test_a_cut_ends_where_the_rows_are_known(lakes: Lakes, shortened: Shorten) -
     lakes.check_all()
 
 
-def test_a_cut_that_was_folded_over_is_done_without_the_table(lakes: Lakes) -> None:
-    """Its writer died for longer than a lease; the next version has the table again."""
+@SHORTENED
+@pytest.mark.parametrize("loads_are_gone", [False, True])
+def test_a_cut_that_was_folded_over_is_done_without_the_table(
+    lakes: Lakes, shortened: Shorten, loads_are_gone: bool
+) -> None:
+    """Its writer died for longer than a lease; the next version has the table again, from whatever base there is."""
 
     def kill(where: str) -> None:
         if where == "after the cut":
@@ -179,19 +189,61 @@ def test_a_cut_that_was_folded_over_is_done_without_the_table(lakes: Lakes) -> N
 
     update(lakes, 2)
     lakes.writer(state_only=True).step()
+    if loads_are_gone:
+        update(lakes, 1)
+        lakes.writer().step()
+        remove_old_files(lakes)
     update(lakes, 2)
     with pytest.raises(Killed):
         lakes.writer(kill).step()
     update(lakes, 8)
-    assert folded(lakes)
+    assert shortened(lakes)
     writer = lakes.writer()
     step = writer.step()
     assert step.version is not None
-    assert (step.version.number, [table.name for table in step.version.tables]) == (2, ["checking"])
+    assert [table.name for table in step.version.tables] == ["checking"]
     step = writer.step()
     assert step.version is not None
     assert [table.name for table in step.version.tables] == ["checking", "savings"]
     lakes.check()
+
+
+@pytest.mark.parametrize("state_only", [False, True])
+def test_what_is_committed_does_not_miss_its_log(lakes: Lakes, state_only: bool) -> None:
+    """A writer died between two tables, and then what the first one has was folded."""
+
+    def kill(where: str) -> None:
+        if where == "after a commit":
+            raise Killed
+
+    update(lakes, 2)
+    lakes.writer(state_only=state_only).step()
+    update(lakes, 4, "checking")
+    update(lakes, 4)
+    with pytest.raises(Killed):
+        lakes.writer(kill).step()
+    update(lakes, 4, "checking")
+    assert compacted(lakes, name="checking")
+    version = lakes.writer().step().version
+    assert version is not None
+    assert [table.name for table in version.tables] == ["checking", "savings"]
+    lakes.check_all()
+
+
+@SHORTENED
+def test_rows_that_are_emptied_and_folded(lakes: Lakes, shortened: Shorten) -> None:
+    """A TRUNCATE on either side of what a state has."""
+    update(lakes, 2)
+    lakes.writer(state_only=True).step()
+    for _ in range(3):
+        lakes.bank.commit(("savings", Kind.TRUNCATE, None))
+        lakes.bank.play(20)
+        lakes.bank.store.flush_all()
+        shortened(lakes)
+        lakes.bank.play(20)
+        lakes.bank.confirm()
+        lakes.writer().step()
+    lakes.check_all()
 
 
 @pytest.mark.parametrize("state_only", [False, True])

@@ -27,8 +27,8 @@ def test_a_twin_replaces_files_right_behind_a_commit(
     bank.confirm()
     twin, slow, commit = lakes.writer(), lakes.writer(), DeltaLog.commit
 
-    def overtaken(log: DeltaLog, *arguments: Any) -> Committed:
-        done = commit(log, *arguments)
+    def overtaken(log: DeltaLog, *arguments: Any, after: int) -> Committed:
+        done = commit(log, *arguments, after=after)
         if log.folder.parts[-3:] == (table, "1", side):
             monkeypatch.setattr(DeltaLog, "commit", commit)
             assert twin.step().version is not None

@@ -419,16 +419,27 @@ def test_a_stale_and_a_fresh_twin_commit_a_cut_once(table: tuple[DeltaLog, Table
     stale_handle = stale.open()
     assert stale_handle is not None
     files = [empty_file(log, schema, f"{name}.parquet") for name in "abc"]
-    first = log.commit(1, schema.state, files[:1], [], {"quarantined": 3})
-    assert fresh.commit(1, schema.state, files[1:2], [], {}).version == first.version
+    first = log.commit(1, schema.state, files[:1], [], {"quarantined": 3}, after=0)
+    assert fresh.commit(1, schema.state, files[1:2], [], {}, after=0).version == first.version
     with pytest.raises(Exception, match="commit"):
         stale._write(stale_handle, schema.state, files[2:], [], {"cut": 1})
-    assert stale.commit(1, schema.state, files[2:], [], {}).facts["quarantined"] == 3
+    assert stale.commit(1, schema.state, files[2:], [], {}, after=0).facts["quarantined"] == 3
     assert log.files() == ["a.parquet"]
-    log.commit(2, schema.state, files[1:2], ["a.parquet"], {})
+    log.commit(2, schema.state, files[1:2], ["a.parquet"], {}, after=1)
     with pytest.raises(LaggingWriter):
-        stale.commit(1, schema.state, files[2:], [], {})
+        stale.commit(1, schema.state, files[2:], [], {}, after=0)
     assert fresh.files() == ["b.parquet"]
+
+
+def test_what_was_seen_before_another_cut_is_not_committed_after_it(table: tuple[DeltaLog, TableSchema]) -> None:
+    """Files that the other cut added would stay beside those that have their rows too."""
+    log, schema = table
+    files = [empty_file(log, schema, f"{name}.parquet") for name in "abc"]
+    log.commit(1, schema.state, files[:1], [], {}, after=0)
+    DeltaLog(log.folder).commit(2, schema.state, files[1:2], ["a.parquet"], {}, after=1)
+    with pytest.raises(LaggingWriter, match="from cut 1 to cut 2"):
+        log.commit(3, schema.state, files[2:], ["a.parquet"], {}, after=1)
+    assert log.files() == ["b.parquet"]
 
 
 def test_a_commit_that_never_works_is_unknown_and_loud(
@@ -442,7 +453,7 @@ def test_a_commit_that_never_works_is_unknown_and_loud(
 
     monkeypatch.setattr(DeltaLog, "_write", refuse)
     with pytest.raises(CommitUnknown):
-        log.commit(1, schema.state, [new], [], {})
+        log.commit(1, schema.state, [new], [], {}, after=0)
 
 
 def test_a_commit_that_failed_after_it_happened_is_found(
@@ -457,7 +468,7 @@ def test_a_commit_that_failed_after_it_happened_is_found(
         raise OSError(5, os.strerror(5))
 
     monkeypatch.setattr(DeltaLog, "_write", happen_and_fail)
-    assert log.commit(1, schema.state, [new], [], {}).version == 1
+    assert log.commit(1, schema.state, [new], [], {}, after=0).version == 1
     assert log.files() == ["a.parquet"]
 
 
