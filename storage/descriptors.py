@@ -5,6 +5,7 @@ Invariants:
     a file with unsynced bytes stays open: an error that the kernel meets writing them back is then told to our sync
     a sync tells all there is to tell, also by raising: the file is clean after it, but for writes it did not wait for
     the idle, clean ones beyond `DESCRIPTORS_MAX` are closed, the longest unused first
+    nothing is open any more when nobody has the pool
 """
 
 import contextlib
@@ -45,6 +46,10 @@ class DescriptorPool:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __del__(self) -> None:
+        """Who let go of the pool can borrow nothing more: readers of a lake come and go in a user's process."""
+        self.close()
 
     @contextlib.contextmanager
     def borrow(self, path: str) -> Iterator[int]:

@@ -146,6 +146,7 @@ async def run_once(database: Database) -> Follower:
         database.execute("SELECT pg_logical_emit_message(true, 'test', 'moves the slot')")
         end = parse_lsn(database.value("SELECT pg_current_wal_insert_lsn()"))
         await asyncio.wait_for(follower.follow(session, lambda: follower.durable >= end), 20)
+    await eventually(lambda: not database.slots()["follower"]["active"], "the server to notice the end")
     return follower
 
 

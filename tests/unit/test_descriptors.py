@@ -241,3 +241,12 @@ def test_threads_that_read_while_files_are_replaced(root: Path) -> None:
     assert [disk.read(path, 0, 99) for path in FILES[:6]] == [b"new " + path.encode() for path in FILES[:6]]
     assert len(open_files(root)) <= BOUND
     disk.close()
+
+
+def test_who_lets_go_of_a_disk_leaves_nothing_open(root: Path) -> None:
+    disk = LocalDisk(root)
+    assert disk.read(FILES[0], 0, 99)
+    disk.append(FILES[1], [b"more"])
+    assert open_files(root) == FILES[:2]
+    del disk
+    assert open_files(root) == []
