@@ -186,7 +186,7 @@ async def test_an_address_may_have_parameters_and_logs_do_not(
         with pytest.raises(RequestRefused, match="401"):
             await Shape(ShapeStream(server.url + SHAPE, "items")).catch_up_async()
     nobody = address.replace(server.url, f"http://user:sesame@127.0.0.1:{free_port()}")
-    caplog.set_level("WARNING", "shapes")
+    caplog.set_level("WARNING", "shapes.client_stream")  # the demo, in the same process, wants less of it
     asking = asyncio.create_task(Shape(ShapeStream(nobody, "items")).catch_up_async())
     await eventually(lambda: "no answer from http://127.0.0.1:" in caplog.text, "a word of the silence")
     asking.cancel()
