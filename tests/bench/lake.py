@@ -59,7 +59,7 @@ class Measured:
 
 def run(arguments: list[str]) -> list[Row]:
     """The benchmark."""
-    parser = options_parser("lake", __doc__ or "")
+    parser = options_parser("lake", __doc__ or "", scale_max=10)
     parser.add_argument("--tables", type=int, default=4, help="over which the rows are spread (4)")
     parser.add_argument(
         "--batches", type=int, default=MICRO_BATCHES, help=f"micro-batches at the end ({MICRO_BATCHES})"

@@ -23,24 +23,24 @@ LIMIT_ATTEMPTS = 3
 """In each round; the limit of the round is the best of them."""
 
 
-def options_parser(name: str, description: str) -> argparse.ArgumentParser:
+def options_parser(name: str, description: str, scale_max: float = 1.0) -> argparse.ArgumentParser:
     """A parser with the options that every benchmark has; a benchmark adds its own."""
+
+    def share(text: str) -> float:
+        value = float(text)
+        if not 0 < value <= scale_max:
+            raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {scale_max:g}")
+        return value
+
     parser = argparse.ArgumentParser(
         prog=f"python -m tests.bench {name}", description=description, allow_abbrev=False, add_help=True
     )
-    parser.add_argument("--scale", type=_share, default=1.0, help="share of the full amount; 0.1 for a quick look")
+    parser.add_argument("--scale", type=share, default=1.0, help="share of the full amount; 0.1 for a quick look")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, of which the median is shown (3)")
     parser.add_argument(
         "--folder", type=Path, default=OUT, help="where the data is written: the file system that is measured"
     )
     return parser
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
-    return value
 
 
 def scaled(count: int, scale: float, step: int = 1) -> int:
