@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from storage.clocks import Clocks
 from storage.disk import LocalDisk
+from storage.flush_control import FlushOptions
 from storage.lake.lake_reader import Lake, LakeVersion, open_lake
 from storage.lake.settings import settle
 from storage.lake.tasks import run
 from storage.lake.writer import LakeWriter
+from storage.store import Store, StoreOptions
 from tests.bank import Bank, as_texts
 
 POINTS = [
@@ -37,6 +40,11 @@ class Lakes:
         for name in ("checking", "savings"):
             self.bank.open_table(name, self.bank.accounts(name, accounts))
         self._writers = 0
+
+    def end_segments(self, bytes_max: int) -> None:
+        """Every log has segments of its own, which end with so many bytes: soon there is one that is closed."""
+        options = StoreOptions(flush=FlushOptions(own_segment_bytes=1, segment_bytes_max=bytes_max))
+        self.bank.store = Store(self.bank.disk, Clocks(lambda: 0.0), options, confirmed_tx=0)
 
     def writer(
         self,

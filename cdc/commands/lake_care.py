@@ -35,10 +35,8 @@ def compact(root: Path, data_dir: Path | None, *, as_json: bool) -> None:
     before = _files(root)
     with writing(Order(data_dir, root), run_here if as_json else runner_here(WorkBar())) as writer:
         version = writer.compact().version
-    number, after = (
-        None if version is None else version.number,
-        _files(root, None if version is None else version.number),
-    )
+    number = None if version is None else version.number
+    after = _files(root, number)
     if as_json:
         print_json({"version": number, "files_before": before, "files_after": after})
     elif number is None:

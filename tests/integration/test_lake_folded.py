@@ -41,8 +41,7 @@ class Killed(BaseException):
 def lakes(tmp_path: Path) -> Lakes:
     """Every flush is a segment of its own, so that there is something to fold soon."""
     made = Lakes(tmp_path, accounts=5)
-    options = StoreOptions(flush=FlushOptions(own_segment_bytes=1, segment_bytes_max=1))
-    made.bank.store = Store(made.bank.disk, Clocks(lambda: 0.0), options, confirmed_tx=0)
+    made.end_segments(1)
     return made
 
 

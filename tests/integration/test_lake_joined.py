@@ -6,11 +6,8 @@ from threading import Event, Thread
 
 import pytest
 
-from storage.clocks import Clocks
-from storage.flush_control import FlushOptions
 from storage.lake.lake_reader import open_lake
 from storage.lake.writer import Step
-from storage.store import Store, StoreOptions
 from tests.integration.test_lake_folded import AWAY, Killed, compacted, folded
 from tests.lakes import POINTS, Lakes
 
@@ -23,8 +20,7 @@ WORK = POINTS[4:]
 def lakes(tmp_path: Path) -> Lakes:
     """A lake with files that are small enough to be joined; every flush ends a segment of the log."""
     made = Lakes(tmp_path, accounts=200)
-    options = StoreOptions(flush=FlushOptions(own_segment_bytes=1, segment_bytes_max=400))
-    made.bank.store = Store(made.bank.disk, Clocks(lambda: 0.0), options, confirmed_tx=0)
+    made.end_segments(400)
     return made
 
 
