@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from storage import limits
 from storage.errors import LogFault, SharedDiskFault
@@ -75,6 +76,7 @@ class FlushControl:
         for log, trigger in due.values():
             (own if log.pending_size >= self._options.own_segment_bytes else small).append((log, trigger))
         moving, copy = self._emptying()
+        moving |= self._scattered(small)
         small = [(log, trigger) for log, trigger in small if log.number not in moving]
         large = {log.number for log, _ in own}
         own += [(log, Trigger.JOURNAL) for log in moving.values() if log.number not in large]
@@ -146,6 +148,12 @@ class FlushControl:
             return moving, None
         target, file = self._target.new_write()
         return {}, JournalCopy(living, target, file, oldest.number)
+
+    def _scattered(self, small: Sequence[tuple[ShapeLog, Trigger]]) -> dict[int, ShapeLog]:
+        """Logs that are in so many pieces of the journal that their readers feel it; a few at a time."""
+        shares_count = self._logs.index.shares_count
+        found = (log for log, _ in small if shares_count(log.number) >= limits.JOURNAL_LOG_SHARES_MAX)
+        return {log.number: log for log in islice(found, limits.JOURNAL_LOGS_PER_FLUSH)}
 
     def _logs_to_keep_pace(self) -> int:
         """So many that all logs of the journal are moved while it grows by as much as it may hold."""

@@ -139,7 +139,7 @@ class FolderReader:
                 base=None if base is None else base.number,
                 floor=SNAPSHOT_END if base is None else base.floor,
                 retired=SNAPSHOT_END if base is None else base.last,
-                pieces=self._pieces(files.overlapping(after), shares),
+                pieces=self._pieces(files.overlapping(after), self._journal.shares_of(log, after)),
                 fault=fault,
             )
 

@@ -8,6 +8,7 @@ Invariants:
 """
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +17,7 @@ from storage import layout
 from storage.block import BlockFlag
 from storage.errors import LogFault
 from storage.journal_block import Directory, PackedDirectory, ShareEntry
+from storage.limits import JOURNAL_LOGS_IN_ORDER_MAX
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.repair import Repair
 from storage.scan import BlockRef
@@ -71,6 +73,32 @@ class _Block:
     directory: PackedDirectory
 
 
+@dataclass(slots=True)
+class _InOrder:
+    """A log's shares as objects, oldest first, each once: what somebody asked for is kept, and continued."""
+
+    codes_count: int = 0
+    """Of the log's codes, so many were looked at."""
+    shares: list[JournalShare] = field(default_factory=list)
+    lasts: list[LogOffset] = field(default_factory=list)
+
+    def take(self, found: list[JournalShare]) -> bool:
+        """Go on with shares that were added since; False if one of them belongs before those that are here."""
+        found.sort(key=_place)
+        if self.shares and found and _place(found[0]) < _place(self.shares[-1]):
+            return False
+        for share in found:
+            entry, before = share.entry, self.shares[-1].entry if self.shares else None
+            if before is None or entry.last > before.last or entry.aligned > before.aligned:
+                self.shares.append(share)
+                self.lasts.append(entry.last)
+        return True
+
+
+def _place(share: JournalShare) -> tuple[LogOffset, LogOffset, str]:
+    return share.entry.last, share.entry.aligned, share.ref.path
+
+
 class JournalIndex:
     """Which shares of which log are in which block. A share is a packed number until somebody asks for it."""
 
@@ -83,6 +111,8 @@ class JournalIndex:
         self._blocks: dict[int, _Block] = {}
         self._codes: dict[int, array[int]] = {}
         """Eight bytes for each share: there may be hundreds of thousands."""
+        self._in_order: dict[int, _InOrder] = {}
+        """Of the logs that were asked for last."""
 
     @property
     def size(self) -> int:
@@ -125,19 +155,24 @@ class JournalIndex:
         """The logs with any share."""
         return self._codes.keys()
 
-    def shares_of(self, log: int) -> list[JournalShare]:
-        """A log's shares, oldest first, each once: a crash while a file was copied leaves some twice."""
-        shares = sorted(
-            (self._share(code) for code in self._codes.get(log, ())),
-            key=lambda share: (share.entry.last, share.entry.aligned, share.ref.path),
-        )
-        unique: list[JournalShare] = []
-        for share in shares:
-            entry = share.entry
-            if unique and entry.last <= unique[-1].entry.last and entry.aligned <= unique[-1].entry.aligned:
-                continue
-            unique.append(share)
-        return unique
+    def shares_count(self, log: int) -> int:
+        """How many shares a log has, those that a crash left twice counted twice."""
+        return len(self._codes.get(log, ()))
+
+    def shares_of(self, log: int, after: LogOffset | None = None) -> list[JournalShare]:
+        """A log's shares that end above `after`, oldest first, each once: a crash during a copy leaves some twice."""
+        codes = self._codes.get(log)
+        if codes is None:
+            return []
+        known = self._in_order.pop(log, None) or _InOrder()
+        if not known.take([self._share(code) for code in codes[known.codes_count :]]):
+            known = _InOrder()
+            known.take([self._share(code) for code in codes])
+        known.codes_count = len(codes)
+        self._in_order[log] = known  # the last one that was asked for
+        if len(self._in_order) > JOURNAL_LOGS_IN_ORDER_MAX:
+            del self._in_order[next(iter(self._in_order))]
+        return known.shares[0 if after is None else bisect_right(known.lasts, after) :]
 
     def drop_covered(self, log: int, last: LogOffset, aligned: LogOffset) -> None:
         """The segments have these shares too: the crash came after they were carried over."""
@@ -152,6 +187,7 @@ class JournalIndex:
 
     def drop(self, log: int) -> None:
         """A segment has all that the journal held of this log, or the log is gone."""
+        self._in_order.pop(log, None)
         for code in self._codes.pop(log, ()):
             self._block(code).file.live -= 1
 
@@ -200,6 +236,7 @@ class JournalIndex:
         return any(self._block(code).directory.has_rows(code & _ROW_MASK) for code in self._codes.get(log, ()))
 
     def _keep(self, log: int, codes: list[int]) -> None:
+        self._in_order.pop(log, None)
         if codes:
             self._codes[log] = array("Q", codes)
         else:

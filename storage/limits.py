@@ -97,6 +97,13 @@ JOURNAL_BYTES_MAX: Final = 256 * MIB
 moved out while it grows by as much again, so it stays near twice this at most, and its index at some 40 MB. A log that
 moves costs a file of its own and its sync, half a millisecond and more: with 10,000 logs that is dear below 256 MiB."""
 
+JOURNAL_LOG_SHARES_MAX: Final = 128
+"""Shares of one log in the journal; with more it moves to its segment, in one block. A quiet table that gets a few rows
+ten times a second fills no journal for hours, and whoever reads it goes from share to share: some 20 us each."""
+
+JOURNAL_LOGS_IN_ORDER_MAX: Final = 256
+"""Logs whose shares in the journal are kept as objects for the next reader: some 700 bytes a share, 23 MB in all."""
+
 JOURNAL_PART_BYTES: Final = 256 * KIB
 """Rows of a journal block are cut into parts of about this. A part is read and checked whole: who wants the rows of one
 log, or moves some logs out of the journal, need not read those of thousands of others."""

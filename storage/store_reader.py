@@ -74,7 +74,7 @@ class StoreReader:
         with store.lock:
             opened = store.log(log)
             segments = [(one, list(one.refs) if one.loaded else None) for one in opened.files.overlapping(after)]
-            shares = store.logs.index.shares_of(log)
+            shares = store.logs.index.shares_of(log, after)
             memory = opened.state.in_memory()
             wire_start = opened.state.stored_wire_end
             base = opened.files.base

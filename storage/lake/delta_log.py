@@ -209,10 +209,11 @@ class DeltaLog:
         )
 
     def _sync(self) -> None:
-        """The newest commit, and its name; those before it were synced before."""
-        log = self.folder / "_delta_log"
-        commits = sorted(log.glob("*.json"))
-        for path in [*commits[-2:], log, self.folder]:
+        """The newest commit that was seen, and its name; those before it were synced before."""
+        assert self._handle is not None, "whoever relies on a commit has seen it"
+        log, newest = self.folder / "_delta_log", self._handle.version()
+        commits = [log / f"{number:020d}.json" for number in range(max(0, newest - 1), newest + 1)]
+        for path in [*commits, log, self.folder]:
             sync_file(path)
 
 

@@ -89,6 +89,21 @@ def test_the_journal_is_emptied_as_fast_as_it_grows() -> None:
     assert all(rig.read_all(log=log)[-1].tx == tx for log in logs[::100])
 
 
+def test_a_log_of_many_small_flushes_is_in_few_pieces() -> None:
+    """A table that gets a row now and then fills no journal for hours, and its readers go from piece to piece."""
+    rig = Rig(options=to_journal())
+    rig.create(2)
+    most, flushes_count = 0, 3 * limits.JOURNAL_LOG_SHARES_MAX + 5
+    for tx in range(1, flushes_count + 1):
+        rig.write(tx, log=2)
+        rig.store.flush(demand=[2])
+        most = max(most, rig.store.logs.index.shares_count(2))
+    assert most == limits.JOURNAL_LOG_SHARES_MAX
+    assert sum(len(segment.refs) for segment in rig.store.log(2).files.segments) == 3
+    assert sorted({offset.tx for offset in rig.read_all(log=2)}) == list(range(1, flushes_count + 1))
+    assert rig.durable(2).tx == flushes_count
+
+
 def test_many_files_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """More than may be open, with more shares than are copied at a time: each log gets its own rows."""
     monkeypatch.setattr("storage.flush.FLUSH_FILES_MAX", 4)

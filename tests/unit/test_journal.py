@@ -234,6 +234,8 @@ def test_the_index_is_the_plain_lists(steps: list[tuple[str, int]]) -> None:
         for log in range(6):
             assert entries_of(index.shares_of(log)) == plain.of(log)
             assert index.holds(log) == bool(plain.of(log))
+            after = LogOffset(tx * number // 5, 0)
+            assert entries_of(index.shares_of(log, after)) == [one for one in plain.of(log) if one.last > after]
         for one in plain.files:
             assert entries_of(index.living(one)) == plain.living(one)
             assert index.files[one].live == len(plain.living(one))
