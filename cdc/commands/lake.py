@@ -123,7 +123,7 @@ def _print_lines(lines: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(lines)
     elif lines:
-        print_table([*lines[0]], [[*line.values()] for line in lines])
+        print_table([*lines[0]], [["-" if cell is None else cell for cell in line.values()] for line in lines])
 
 
 def _of_table(action: Action, table: "LakeTable", side: str, limit: int, to: Path | None, *, as_json: bool) -> None:
@@ -180,7 +180,7 @@ def _version_line(version: "LakeVersion") -> dict[str, Any]:
     return {
         "version": version.number,
         "lsn": format_lsn(version.lsn),
-        "committed": version.committed_at.isoformat(),
+        "committed": version.committed_at.isoformat() if version.facts.commit_time else None,
         "tables": len(version.tables),
     }
 
@@ -200,20 +200,27 @@ def _table_line(version: "LakeVersion", name: str) -> dict[str, Any]:
 
 def _table_facts(version: "LakeVersion", name: str) -> dict[str, Any]:
     """What programs want to know as well: how far the table is safe, and what is odd about its folder."""
-    import pyarrow.dataset as ds
-
     from cdc.source.lsn import format_lsn
     from storage.lake.retire import orphans_of
 
     table = version.table(name)
     sides = [side for side in ("state", "changes") if table.facts.side(side)]
     missing = [path for side in sides for path in table.files(side) if not Path(path).is_file()]
-    changes = ds.dataset([path for path in table.files("changes") if path not in missing], table.schema("changes"))
     return {
         "version": version.number,
         "version lsn": format_lsn(version.lsn),
         "safe below": None if missing else format_lsn(version.lsn),
         "missing files": missing,
         "orphan files": sum(orphans_of(version.root, table.facts, side) for side in sides),
-        "gaps": changes.count_rows(filter=ds.field("_kind") == "refetch"),
+        "gaps": _gaps(table, missing),
     }
+
+
+def _gaps(table: "LakeTable", missing: list[str]) -> int:
+    """How often a history says that changes are missing; a lake of states only has none to say it."""
+    import pyarrow.dataset as ds
+
+    if table.facts.changes is None:
+        return 0
+    told = [path for path in table.files("changes") if path not in missing]
+    return int(ds.dataset(told, table.schema("changes")).count_rows(filter=ds.field("_kind") == "refetch"))

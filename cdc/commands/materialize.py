@@ -1,7 +1,7 @@
 """The command `shapelog materialize`: bring a lake up to date, once or for ever."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +27,10 @@ def materialize(
     ] = None,
     state_only: Annotated[
         bool, typer.Option("--state-only", help="A new lake keeps no history of changes. A lake keeps its choice.")
+    ] = False,
+    adopt: Annotated[
+        bool,
+        typer.Option("--adopt", help="The lake goes over to this data folder from another: its tables begin anew."),
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="One version at the present moment, then end.")] = False,
     every: Annotated[
@@ -54,34 +58,49 @@ def materialize(
       shapelog materialize --data-dir data --lake lake --every 5
       shapelog materialize --data-dir data --lake lake --shape orders --every 60 --master spark://host:7077
     """  # noqa: D301 - typer wants the control character itself
-    from cdc.commands.work_bar import WorkBar
     from cdc.mistake import Mistake
-    from storage.lake.errors import LakeNotInstalled
 
     if once == (every is not None):
         raise Mistake("say how often: --once, or --every with seconds")
     settings = dict(_setting(text) for text in conf or ())
-    try:
-        from storage.lake.materialize import Order, check_data
-        from storage.lake.materialize import materialize as run_materialize
-        from storage.lake.spark import LOG_NAME, close_session, open_session, own_folder, runner_of
-    except ImportError as error:
-        raise LakeNotInstalled(f"a package is missing: {error.name}") from None
-    order = Order(data_dir, lake, tuple(shape) if shape else None, state_only, every)
-    check_data(data_dir)  # before Spark is started, which takes seconds
+    with _installed():
+        from storage.lake.materialize import Order, check_order
+    order = Order(data_dir, lake, tuple(shape) if shape else None, state_only, every, adopt)
+    check_order(order)  # before Spark is started, which takes seconds
     _stop_on_signals(order.stop.set)
     with _numbers(order, metrics_host, metrics_port):
-        session = open_session(master, settings)
-        _stop_on_signals(order.stop.set)  # once more: Spark has taken Ctrl-C for itself
-        try:
-            if not as_json:
-                if session.sparkContext.uiWebUrl:
-                    typer.echo(f"Spark shows its work at {session.sparkContext.uiWebUrl}", err=True)
-                typer.echo(f"Spark's own log is {own_folder() / LOG_NAME}", err=True)
-            bar = None if as_json else WorkBar()
-            run_materialize(order, runner_of(session, bar), _teller(as_json=as_json))
-        finally:
-            close_session(session)
+        _run(order, master, settings, as_json=as_json)
+
+
+def _run(order: "Order", master: str, settings: dict[str, str], *, as_json: bool) -> None:
+    """In a session of Spark, which ends with it."""
+    from cdc.commands.work_bar import WorkBar
+
+    with _installed():
+        from storage.lake.materialize import materialize as run_materialize
+        from storage.lake.spark import LOG_NAME, close_session, open_session, own_folder, runner_of
+    session = open_session(master, settings)
+    _stop_on_signals(order.stop.set)  # once more: Spark has taken Ctrl-C for itself
+    try:
+        if not as_json:
+            if session.sparkContext.uiWebUrl:
+                typer.echo(f"Spark shows its work at {session.sparkContext.uiWebUrl}", err=True)
+            typer.echo(f"Spark's own log is {own_folder() / LOG_NAME}", err=True)
+        bar = None if as_json else WorkBar()
+        run_materialize(order, runner_of(session, bar), _teller(as_json=as_json))
+    finally:
+        close_session(session)
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Packages that only the lake needs are imported inside."""
+    from storage.lake.errors import LakeNotInstalled
+
+    try:
+        yield
+    except ImportError as error:
+        raise LakeNotInstalled(f"a package is missing: {error.name}") from None
 
 
 def _numbers(order: "Order", host: str, port: int | None) -> AbstractContextManager[object]:

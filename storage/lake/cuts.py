@@ -101,7 +101,7 @@ class Decision:
 
 def shapes_at(catalog: CatalogState, version: int, wants: Callable[[Shape], bool]) -> dict[str, Shape]:
     """The named shapes that were ready as of a catalog version, by name, and that are wanted."""
-    shapes = (catalog.shapes[handle] for handle in catalog.listed_at(version))
+    shapes = (catalog.shapes[handle] for handle in sorted(catalog.listed_at(version)))  # the same in every process
     return {shape.name: shape for shape in shapes if shape.name and wants(shape)}
 
 

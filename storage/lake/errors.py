@@ -24,6 +24,16 @@ class OtherSettings(LakeError):
     hint = "A lake keeps the settings it was made with: use those, or another folder."
 
 
+class OtherData(LakeError):
+    """The lake was made from another data folder, or from a later state of this one."""
+
+    code = "other_data_folder"
+    hint = (
+        "Name the folder that the lake was made from, or another folder for the lake. If the lake is to go over to"
+        " this one, its tables begin anew there: `shapelog materialize --adopt`."
+    )
+
+
 class LakeDamage(LakeError):
     """What the log tells does not fit what the lake has: a change of a row that is not there, a file that is gone."""
 

@@ -13,6 +13,7 @@ Names of tables are the shapes' names, which are fit for files.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from storage.offset import LogOffset
@@ -78,9 +79,21 @@ def changes_name(after: LogOffset, upto: LogOffset, unique: str) -> str:
     return f"{_hex(after)}-{_hex(upto)}-{unique}.parquet"
 
 
-def changes_joined(first: str, last: str, unique: str) -> str:
-    """The name of a file of changes that has the rows of neighbours: from the first one to the last."""
-    return f"{first.partition('-')[0]}-{last.split('-')[1]}-{unique}.parquet"
+def changes_order(name: str) -> tuple[str, str]:
+    """What files of changes are ordered by: where they end. Some of old lakes begin, by their names, too early."""
+    after, upto, _ = name.split("-", 2)
+    return upto, after
+
+
+def changes_joined(names: Sequence[str], previous: str | None, unique: str) -> str:
+    """The name of a file of changes that has the rows of neighbours; it begins where the file before it ends."""
+    end = "" if previous is None else changes_order(previous)[0]
+    return f"{max(names[0].partition('-')[0], end)}-{changes_order(names[-1])[0]}-{unique}.parquet"
+
+
+def is_misnamed(name: str, previous: str) -> bool:
+    """Whether a file of changes begins, by its name, before its neighbour ends."""
+    return name.partition("-")[0] < changes_order(previous)[0]
 
 
 def state_name(cut: int, unique: str) -> str:

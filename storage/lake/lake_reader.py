@@ -20,7 +20,17 @@ from deltalake import DeltaTable
 from storage.disk import LocalDisk
 from storage.lake.delta_log import read_table
 from storage.lake.errors import NoTable, NotALake, NoVersion
-from storage.lake.lake_layout import CUTS, SETTINGS, SIDES, STATE, VERSIONS, side_folder
+from storage.lake.lake_layout import (
+    CHANGES,
+    CUTS,
+    SETTINGS,
+    SIDES,
+    STATE,
+    VERSIONS,
+    changes_order,
+    numbered_path,
+    side_folder,
+)
 from storage.lake.records import read_record, record_numbers
 from storage.lake.versions import TableVersion, Version, latest_version, read_version
 
@@ -41,6 +51,8 @@ class LakeTable:
     def files(self, side: str = STATE) -> list[str]:
         """The paths of the files that make up `state` or `changes`, those in their order; plain Parquet."""
         names = sorted(uri.rpartition("/")[2] for uri in self.delta(side).file_uris())
+        if side == CHANGES:
+            names.sort(key=changes_order)
         return [str(self._folder(side) / name) for name in names]
 
     def delta(self, side: str = STATE) -> DeltaTable:
@@ -63,8 +75,11 @@ class LakeTable:
         return self.dataset(side).to_table()
 
     def spark(self, session: Any, side: str = STATE) -> Any:  # noqa: ANN401 - pyspark is not needed to read a lake
-        """A frame of a Spark session."""
-        return session.read.option("mergeSchema", "true").parquet(*self.files(side))
+        """A frame of a Spark session. Its columns are told, since a table without rows has no file to ask."""
+        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - not needed to read a lake
+
+        files, columns = self.files(side), from_arrow_schema(self.schema(side), prefer_timestamp_ntz=True)
+        return session.read.schema(columns).parquet(*files) if files else session.createDataFrame([], columns)
 
     def _folder(self, side: str) -> Path:
         return self.root / side_folder(self.facts.name, self.facts.generation, side)
@@ -88,7 +103,7 @@ class LakeVersion:
 
     @property
     def committed_at(self) -> dt.datetime:
-        """The time of the last commit, by Postgres' clock."""
+        """The time of the last commit, by Postgres' clock; 1970 if none was seen since the slot was made."""
         return _EPOCH + dt.timedelta(microseconds=self.facts.commit_time)
 
     @property
@@ -139,11 +154,20 @@ class Lake:
         return LakeVersion(self.root, found)
 
     def as_of(self, when: int | dt.datetime) -> LakeVersion:
-        """The newest version that has nothing committed at or above an LSN, or after a time."""
+        """The newest version that has nothing committed at or above an LSN, or after a time (local without a zone)."""
+        if isinstance(when, dt.datetime):
+            when = when.astimezone(dt.UTC)
         for version in self.versions():
-            if (version.lsn if isinstance(when, int) else version.committed_at) <= when:  # type: ignore[operator]  # both are of one type
+            if (version.lsn if isinstance(when, int) else self._time_of(version)) <= when:  # type: ignore[operator]  # both are of one type
                 return version
         raise NoVersion(f"no version is as old as {when}", lake=str(self.root))
+
+    def _time_of(self, version: LakeVersion) -> dt.datetime:
+        """When all that is in a version was committed; if no commit was seen, at the latest when it was published."""
+        if version.facts.commit_time:
+            return version.committed_at
+        path = self.root / numbered_path(VERSIONS, version.number)
+        return dt.datetime.fromtimestamp(path.stat().st_mtime, dt.UTC)
 
     def open_cut(self) -> int | None:
         """The number of the cut that is being worked on; None if there is none."""

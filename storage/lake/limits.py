@@ -62,6 +62,10 @@ COMMIT_ATTEMPTS_MAX: Final = 3
 WRITER_PAUSE_SECONDS_MAX: Final = 10.0
 """The longest pause after a fault, before a writer that follows tries again."""
 
+ONCE_ATTEMPTS_MAX: Final = 5
+"""How often `--once` tries a version, with pauses of 1, 2, 4, 8 seconds: an executor is replaced by then, and a disk
+that stays full is somebody's business."""
+
 STALL_SECONDS: Final = 60.0
 """G moves and the lake does not: after this it is said aloud."""
 

@@ -4,6 +4,7 @@ Whoever has all of a base on the disk first records it; later cuts begin at the 
 wrote is nobody's. A run of chunks is a sorted file; if runs overlap, their keys are divided into ranges once more.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ import pyarrow as pa
 from storage.bases import Base
 from storage.catalog_records import Shape
 from storage.disk import Disk, LocalDisk
-from storage.errors import UnknownFormat
+from storage.errors import UnknownFormat, named_faults
 from storage.folder_reader import FolderReader
 from storage.lake.cuts import Loaded
 from storage.lake.delta_log import DeltaLog
@@ -58,6 +59,10 @@ class Load:
     files: tuple[NewFile, ...]
     rows: int
     quarantined: int
+    incarnation: str | None = None
+    """The life of the slot in which it was loaded: numbers of logs mean nothing in another data folder.."""
+    lsn: int = 0
+    """.. nor in an older copy of this one, which was not as far as this G."""
 
     @property
     def loaded(self) -> Loaded:
@@ -74,8 +79,11 @@ class Load:
         if content.get("format") != FORMAT:
             raise UnknownFormat("the load has another format", found=content.get("format"), known=FORMAT)
         facts = {name: value for name, value in content.items() if name != "format"}
-        files = tuple(NewFile(**file) for file in facts["files"])
-        return cls(**facts | {"files": files, "floor": LogOffset.parse(facts["floor"])})
+        try:
+            files = tuple(NewFile(**file) for file in facts["files"])
+            return cls(**facts | {"files": files, "floor": LogOffset.parse(facts["floor"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnknownFormat(f"a field of the load is wrong or missing: {error!r}") from None
 
 
 def read_load(lake: Disk, log: int) -> Load | None:
@@ -98,10 +106,8 @@ def base_of(reader: FolderReader, shape: Shape) -> Base:
     return base
 
 
-def load(
-    lake: LocalDisk, data: str, shape: Shape, base: Base, before: TableVersion | None, run: Runner, unique: str
-) -> Load:
-    """Bring a base into the lake; returns the load that counts, which may be a twin's.
+def load(lake: LocalDisk, data: str, shape: Shape, base: Base, before: TableVersion | None, run: Runner) -> Load:
+    """Write a base as files, in the generation where the table goes on; nobody knows of them yet.
 
     `before` is the table of that name in the newest version.
     """
@@ -111,11 +117,24 @@ def load(
     generation = _generation(lake, root, shape, schema, before)
     folder = str(root / generation_folder(shape.name, generation))
     table = TableWork(data, folder, str(root / STAGING / "loads"), shape.name, shape.log, 0, schema)
-    made = base_files(table, generation, base, run)
-    if not create_once(lake, numbered_path(LOADS, shape.log), made.to_json(), unique):
+    return base_files(table, generation, base, run)
+
+
+def keep_load(lake: LocalDisk, made: Load, unique: str) -> Load:
+    """Record it; returns the load that counts, which may be a twin's."""
+    if not create_once(lake, numbered_path(LOADS, made.log), made.to_json(), unique):
+        folder = Path(lake.root).resolve() / side_folder(made.name, made.generation, STATE)
         for file in made.files:
-            (root / side_folder(shape.name, generation, STATE) / file.name).unlink(missing_ok=True)
-    return read_load(lake, shape.log) or made
+            (folder / file.name).unlink(missing_ok=True)
+    return read_load(lake, made.log) or made
+
+
+def forget_load(lake: Disk, found: Load) -> None:
+    """Take its record away: the number of its log means another one now. Its files are nobody's, and go in time."""
+    with named_faults(numbered_path(LOADS, found.log)):
+        with contextlib.suppress(FileNotFoundError):
+            lake.remove(numbered_path(LOADS, found.log))
+        lake.sync_folder(LOADS)
 
 
 def base_files(table: TableWork, generation: int, base: Base, run: Runner) -> Load:

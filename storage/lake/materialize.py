@@ -14,16 +14,24 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+import tenacity
+
+from storage.catalog import CatalogReader
 from storage.disk import LocalDisk, folder_of
 from storage.errors import FileVanished, SharedDiskFault, StorageError, UnknownFormat
-from storage.lake.errors import CommitUnknown, LakeWaits, TaskFailed
-from storage.lake.limits import STALL_SECONDS, WRITER_PAUSE_SECONDS_MAX
+from storage.lake.errors import CommitUnknown, LaggingWriter, LakeWaits, TaskFailed
+from storage.lake.lake_layout import CUTS
+from storage.lake.limits import ONCE_ATTEMPTS_MAX, STALL_SECONDS, WRITER_PAUSE_SECONDS_MAX
 from storage.lake.loads import Runner
 from storage.lake.metrics import LakeMetric, LakeMetrics, Trigger
+from storage.lake.next_cut import read_cut
+from storage.lake.origin import refuse_other
+from storage.lake.records import record_numbers
 from storage.lake.retire import retire
 from storage.lake.settings import settle
 from storage.lake.writer import LakeWriter, Step
 from storage.layout import CATALOG, PROGRESS
+from storage.progress import ProgressReader
 
 logger: Final = logging.getLogger(__name__)
 
@@ -53,25 +61,36 @@ class Order:
     """A new lake keeps no history."""
     every_seconds: float | None = None
     """None: once."""
+    adopts: bool = False
+    """The lake may go over to this data folder from another."""
     stop: Event = field(default_factory=Event)
     metrics: LakeMetrics = field(default_factory=LakeMetrics)
 
 
-def check_data(data: Path) -> None:
-    """Raises `UnknownFormat` for a folder that has nothing to materialize."""
-    names = {path.name.partition(".")[0] for path in data.glob("*")}
+def check_order(order: Order) -> None:
+    """Refuse what cannot be done before anything is begun: a folder without shapes, or another than the lake's."""
+    names = {path.name.partition(".")[0] for path in order.data.glob("*")}
     if not {CATALOG, PROGRESS} <= names:
-        raise UnknownFormat("the folder has no shapes: nothing was confirmed in it yet", path=str(data))
+        raise UnknownFormat("the folder has no shapes: nothing was confirmed in it yet", path=str(order.data))
+    if order.adopts or not order.lake.exists():
+        return
+    with folder_of(LocalDisk(order.data.resolve())) as data, folder_of(LocalDisk(order.lake.resolve())) as lake:
+        newest = max(record_numbers(lake, CUTS), default=0)
+        if (cut := read_cut(lake, newest)) is not None:
+            catalog, progress = CatalogReader(data), ProgressReader(data)
+            progress.refresh()
+            catalog.refresh()
+            refuse_other(cut, progress.history, catalog.state)
 
 
 @contextmanager
 def writing(order: Order, run: Runner, at: Callable[[str], None] = lambda _: None) -> Iterator[LakeWriter]:
     """A writer of the lake, which is made if it is not there."""
-    check_data(order.data)
+    check_order(order)
     order.lake.mkdir(parents=True, exist_ok=True)
     unique = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
     with folder_of(LocalDisk(order.data.resolve())) as data, folder_of(LocalDisk(order.lake.resolve())) as lake:
-        settings = settle(lake, order.shapes, unique, state_only=order.state_only)
+        settings = settle(lake, order.shapes, unique, state_only=order.state_only, adopts=order.adopts)
         yield LakeWriter(data, lake, run, settings=settings, unique=unique, now=lambda: time.time_ns() // 1000, at=at)
 
 
@@ -80,7 +99,6 @@ def materialize(
 ) -> None:
     """Bring the lake up to date, and keep it so if that is asked for."""
     with writing(order, run, at) as writer:
-        writer.show()
         order.metrics.version = writer.published()
         if order.every_seconds is None:
             _once(order, writer, tell)
@@ -90,13 +108,35 @@ def materialize(
 
 
 def _once(order: Order, writer: LakeWriter, tell: Callable[[Told], None]) -> None:
-    """Finish what was begun, then one version at the present G."""
+    """Finish what was begun, then one version at the present G. Faults that pass are tried again, a few times."""
+    enough = tenacity.stop_after_attempt(ONCE_ATTEMPTS_MAX)
+    attempts = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type((*_PASSING, LaggingWriter)),
+        wait=tenacity.wait_exponential(max=WRITER_PAUSE_SECONDS_MAX),
+        stop=tenacity.stop_any(enough, tenacity.stop_when_event_set(order.stop)),
+        sleep=tenacity.sleep_using_event(order.stop),
+        before_sleep=_tell_of_retry,
+        reraise=True,
+    )
     while True:
-        step = _step(order, writer, tell, even_if_quiet=True)
-        if step.waits_for:
-            raise LakeWaits("; ".join(f"{name}: {why}" for name, why in step.waits_for.items()))
+        step = attempts(_version, order, writer, tell)
         if step.version is None or step.trigger is not Trigger.FOUND:
             return
+
+
+def _version(order: Order, writer: LakeWriter, tell: Callable[[Told], None]) -> Step:
+    """One step; raises if there is a version to be made, and it was not."""
+    step = _step(order, writer, tell, even_if_quiet=True)
+    if step.overtaken is not None:
+        raise LaggingWriter(step.overtaken)
+    if step.waits_for:
+        raise LakeWaits("; ".join(f"{name}: {why}" for name, why in step.waits_for.items()))
+    return step
+
+
+def _tell_of_retry(state: tenacity.RetryCallState) -> None:
+    assert state.outcome is not None, "it failed"
+    logger.warning("trying again: %s", state.outcome.exception())
 
 
 def _follow(order: Order, every_seconds: float, writer: LakeWriter, tell: Callable[[Told], None]) -> None:
@@ -133,7 +173,7 @@ def _step(order: Order, writer: LakeWriter, tell: Callable[[Told], None], *, eve
         raise
     now = time.monotonic()
     metrics.looked(step, now - began, now)
-    if step.version is not None or even_if_quiet:
+    if step.version is not None or (even_if_quiet and step.overtaken is None):
         tell(Told(step, now - began))
     return step
 

@@ -23,6 +23,8 @@ class LakeSettings:
     """Names of shapes; None is all."""
     has_history: bool = True
     """Tables have `changes` beside their state."""
+    adopts: bool = False
+    """Of this run, not of the lake: it may go over to another data folder (`origin`)."""
 
     def wants(self, shape: Shape) -> bool:
         """Whether a shape has a table here."""
@@ -31,7 +33,9 @@ class LakeSettings:
         return self.has_history or TableSchema.of_definition(shape.definition).has_state
 
 
-def settle(lake: Disk, shapes: Iterable[str] | None, unique: str, *, state_only: bool = False) -> LakeSettings:
+def settle(
+    lake: Disk, shapes: Iterable[str] | None, unique: str, *, state_only: bool = False, adopts: bool = False
+) -> LakeSettings:
     """The lake's settings; makes the lake if there is none.
 
     Without a wish it is what the lake has; another wish than the first is refused, since versions would lose tables.
@@ -48,4 +52,4 @@ def settle(lake: Disk, shapes: Iterable[str] | None, unique: str, *, state_only:
         raise OtherSettings("the lake has other shapes", asked=wish, has="all" if known is None else known)
     if state_only and has_history:
         raise OtherSettings("the lake has histories", asked="states only", has="states and changes")
-    return LakeSettings(None if known is None else frozenset(known), has_history)
+    return LakeSettings(None if known is None else frozenset(known), has_history, adopts)

@@ -13,6 +13,7 @@ stream: about so many rows in a micro-batch. A schema with fewer columns reads f
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,9 +41,13 @@ from storage.offset import BEFORE_ALL, OP_INFINITE, TX_MAX, LogOffset
 
 FORMAT: Final = "shapelog"
 
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+"""Off unless asked for; and then Spark refuses a reader that would take filters."""
+
 
 def register(session: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Make the format known to a session, which passes on filters from then on."""
+    session.conf.set(_PUSHDOWN, "true")
     session.dataSource.register(ShapelogSource)
 
 
@@ -67,6 +72,7 @@ class ShapelogSource(DataSource):
         for name in ("data", "shape"):
             if not self._options.get(name):
                 raise InvalidOption(f"the option {name!r} is missing")
+        self._options["data"] = str(Path(self._options["data"]).resolve())  # workers stand somewhere else
 
     @classmethod
     def name(cls) -> str:

@@ -13,7 +13,15 @@ from storage.lake.cuts import Cut, TableCut
 from storage.lake.delta_log import Committed, DeltaLog
 from storage.lake.joins import ALL_SMALL, joins
 from storage.lake.keys import Key
-from storage.lake.lake_layout import CHANGES, STATE, generation_folder, side_folder, staging_folder
+from storage.lake.lake_layout import (
+    CHANGES,
+    STATE,
+    changes_order,
+    generation_folder,
+    is_misnamed,
+    side_folder,
+    staging_folder,
+)
 from storage.lake.loads import Load
 from storage.lake.parquet_files import NewFile, facts_of
 from storage.lake.pieces import pieces
@@ -224,15 +232,18 @@ class TableStep:
         """Files of changes that are written anew: neighbours as one, or each with wider columns."""
         if not self.has_history:
             return []
-        folder, names = self.root / self._side(CHANGES), self.sides[CHANGES].files()  # by offset
+        folder, names = self.root / self._side(CHANGES), sorted(self.sides[CHANGES].files(), key=changes_order)
         if self._is_wider(CHANGES):
             runs = [range(number, number + 1) for number in range(len(names))]
         else:
             sizes = [(folder / name).stat().st_size for name in names]
             runs = joins(sizes, ALL_SMALL) if self.cut.joins_all else joins(sizes)
-        return [
-            JoinChanges(self.table_work(), tuple(names[run.start : run.stop]), self.columns[CHANGES]) for run in runs
-        ]
+            runs += _misnamed(names, runs) if self.cut.joins_all else []
+        return [self._join(names, run) for run in runs]
+
+    def _join(self, names: Sequence[str], run: range) -> JoinChanges:
+        previous = names[run.start - 1] if run.start else None
+        return JoinChanges(self.table_work(), tuple(names[run.start : run.stop]), previous, self.columns[CHANGES])
 
     def _side(self, side: str) -> str:
         return side_folder(self.part.name, self.part.generation, side)
@@ -248,6 +259,13 @@ class TableStep:
             self.cut.number,
             self.schema,
         )
+
+
+def _misnamed(names: Sequence[str], runs: Iterable[range]) -> list[range]:
+    """Files, in no run, whose names do not sort as their rows do."""
+    in_runs = {number for run in runs for number in run}
+    wrong = (number for number in range(1, len(names)) if is_misnamed(names[number], names[number - 1]))
+    return [range(number, number + 1) for number in wrong if number not in in_runs]
 
 
 def _sorted(keys: Iterable[Key]) -> pa.Array:

@@ -82,6 +82,8 @@ class JoinChanges:
 
     table: TableWork
     names: tuple[str, ...]
+    previous: str | None
+    """The file before them."""
     columns: pa.Schema
 
 
@@ -223,7 +225,7 @@ def _read_piece(work: ReadPiece) -> Done:
 
 def _join_changes(work: JoinChanges) -> Done:
     folder = Path(work.table.folder, "changes")
-    writer = FileWriter(folder, changes_joined(work.names[0], work.names[-1], _unique()), work.columns)
+    writer = FileWriter(folder, changes_joined(work.names, work.previous, _unique()), work.columns)
     for name in work.names:
         with pq.ParquetFile(folder / name) as file:
             for number in range(file.num_row_groups):

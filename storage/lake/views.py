@@ -8,12 +8,50 @@ of both.
 import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from storage.lake.lake_layout import link_path, side_folder, view_cut, view_folder
+from storage.disk import LocalDisk
+from storage.lake.delta_log import DeltaLog
+from storage.lake.lake_layout import SIDES, TABLES, link_path, side_folder, view_cut, view_folder
 from storage.lake.parquet_files import sync_file
+from storage.lake.versions import TableVersion, latest_version
 from storage.layout import TEMPORARY_SUFFIX
+
+
+class Views:
+    """What the paths under `tables/` lead to, kept at the newest version by one writer."""
+
+    def __init__(self, lake: LocalDisk, log_of: Callable[[Path], DeltaLog], unique: str) -> None:
+        self._lake = lake
+        self._root = Path(lake.root).resolve()
+        self._log_of = log_of
+        self._unique = unique
+        self.shown = 0
+        """The version that was shown last."""
+
+    def show(self) -> None:
+        """Show the newest version: again, perhaps, after a crash."""
+        while (version := latest_version(self._lake)) is not None:
+            for table in version.tables:
+                for side in SIDES:
+                    of_version = table.side(side)
+                    if of_version is not None and shown_cut(self._root, table.name, side) != of_version.cut:
+                        self._show(table, side)
+            for name in self._lake.names(TABLES):
+                for side in SIDES if version.table(name) is None else ():
+                    hide_view(self._root, name, side)
+            newest = latest_version(self._lake)
+            if newest is None or newest.number == version.number:
+                self.shown = version.number
+                return  # a slow twin may have shown an older one: whoever sees that shows the newest again
+
+    def _show(self, table: TableVersion, side: str) -> None:
+        of_version = table.side(side)
+        assert of_version is not None, "the side is there"
+        files = self._log_of(self._root / side_folder(table.name, table.generation, side)).files_at(of_version.delta)
+        build_view(self._root, table.name, table.generation, side, of_version.cut, files, self._unique)
+        show_view(self._root, table.name, side, of_version.cut, self._unique)
 
 
 def build_view(lake: Path, table: str, generation: int, side: str, cut: int, files: Sequence[str], unique: str) -> None:

@@ -12,37 +12,29 @@ Invariants:
 """
 
 import logging
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from storage.bases import Base
-from storage.catalog import CatalogReader
-from storage.catalog_records import Life, Shape
 from storage.disk import LocalDisk
-from storage.errors import StorageError, UnknownLog, named_faults
-from storage.folder_reader import FolderReader
-from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
+from storage.errors import named_faults
+from storage.lake.cuts import Cut, TableCut
 from storage.lake.delta_log import DeltaLog
-from storage.lake.errors import LaggingWriter, LogGap, NoVersion
-from storage.lake.lake_layout import CUTS, SIDES, TABLES, numbered_path, side_folder
-from storage.lake.limits import COMMIT_ATTEMPTS_MAX, LEASE_SECONDS
-from storage.lake.loads import Load, Runner, base_files, base_of, load, read_load
-from storage.lake.log_gaps import LogGaps
+from storage.lake.errors import LaggingWriter, NoVersion
+from storage.lake.lake_layout import CUTS, numbered_path
+from storage.lake.lake_leases import LakeLeases
+from storage.lake.limits import COMMIT_ATTEMPTS_MAX
+from storage.lake.loads import Runner, base_files
 from storage.lake.metrics import Trigger
-from storage.lake.records import create_once, read_record
+from storage.lake.next_cut import NextCut, read_cut
+from storage.lake.records import create_once
 from storage.lake.settings import LakeSettings
 from storage.lake.table_step import KnownFiles, TableStep
-from storage.lake.tasks import Work, rows_of
+from storage.lake.tasks import Work
 from storage.lake.versions import TableVersion, Version, latest_version, publish, read_version
-from storage.lake.views import build_view, hide_view, show_view, shown_cut
-from storage.leases import Lease, end_lease, leases, take_lease
-from storage.ledger import may_cut_at
-from storage.offset import LogOffset
-from storage.progress import ProgressReader
+from storage.lake.views import Views
 
 logger: Final = logging.getLogger(__name__)
 
@@ -62,6 +54,8 @@ class Step:
     """Tables whose history has a hole here, since a log took another's place."""
     waits_for: dict[str, str] = field(default_factory=dict)
     """Tables that hold the lake where it is, and why."""
+    overtaken: str | None = None
+    """What another writer did first; there is more to do, perhaps."""
 
 
 class LakeWriter:
@@ -84,20 +78,13 @@ class LakeWriter:
         self._run = run
         self._settings = settings
         self._unique = unique
-        self._now = now
         self._at = at
-        self._catalog = CatalogReader(data)
-        self._progress = ProgressReader(data)
-        self._reader = FolderReader(data)
-        self._gaps = LogGaps(self._reader)
+        self._leases = LakeLeases(data, self._root, unique, now)
+        self._next = NextCut(data, lake, run, settings=settings, leases=self._leases, unique=unique, at=at)
+        self._gaps = self._next.gaps
         self._known = KnownFiles()
-        self._loads: dict[int, Load] = {}
-        self._leased: dict[int, int] = {}
-        """When the lease on a log was taken last."""
-        self._lease_prefix = f"lake-{zlib.crc32(str(self._root).encode()):08x}-"
         self._log_of = lru_cache(maxsize=1024)(DeltaLog)
-        self._shown = 0
-        """The version whose views were shown last."""
+        self._views = Views(lake, self._log_of, unique)
 
     def step(self, *, even_if_quiet: bool = False) -> Step:
         """Go from one version to the next. Without rows there is none, unless asked for."""
@@ -112,6 +99,7 @@ class LakeWriter:
                 if before is None:
                     raise NoVersion("the lake has no version yet", lake=str(self._root))
                 cut = self._joining_cut(before)  # or another one, which is finished first
+                self._next.is_ours(cut)
                 try:
                     step = self._finish(cut, before)
                 except LaggingWriter:  # a twin has done it, as the cut says
@@ -120,29 +108,30 @@ class LakeWriter:
                     return replace(step, trigger=Trigger.DEMAND)
             return Step()
 
-    def input_lsn(self) -> int | None:
-        """G, as it was when the logs were looked at last."""
-        record = self._progress.history.latest
-        return None if record is None else record.lsn
-
     def published(self) -> Version | None:
         """The newest version, whoever made it."""
         return latest_version(self._lake)
 
+    def show(self) -> None:
+        """Let the plain views be those of the newest version: again, perhaps, after a crash."""
+        self._views.show()
+
     def _step(self, *, even_if_quiet: bool) -> Step:
         before = latest_version(self._lake)
-        if before is not None and before.number != self._shown:
+        if before is not None and before.number != self._views.shown:
             self.show()  # whoever published it may have died before that
         number = 1 if before is None else before.number + 1
         level = None if before is None else before.lsn
         waits: dict[str, str] = {}
-        cut, trigger = self._cut(number), Trigger.FOUND
+        cut, trigger = read_cut(self._lake, number), Trigger.FOUND
+        if cut is not None and not self._next.is_ours(cut):
+            return Step(self._give_up(cut, before), trigger=trigger)
         if cut is None:
-            decision = self._decide(before)
+            decision = self._next.decide(before)
             waits = decision.waits_for
             if decision.cut is None:
-                return Step(waits_for=waits, level=level if waits else self.input_lsn())
-            why = self._trigger(decision.cut, before)
+                return Step(waits_for=waits, level=level if waits else self._next.input_lsn())
+            why = self._next.trigger(decision.cut, before)
             if why is None and not even_if_quiet:
                 return Step(waits_for=waits, level=decision.cut.lsn)
             trigger = why or Trigger.DEMAND
@@ -150,133 +139,42 @@ class LakeWriter:
                 self._gaps.refuse_folded(part)
                 self._gaps.refuse_retired(part)
             self._at("before the cut")
-            create_once(self._lake, numbered_path(CUTS, number), decision.cut.to_json(), self._unique)
-            self._at("after the cut")
-            cut = self._cut(number)
-            assert cut is not None, "somebody wrote it"
+            cut = self._decided(decision.cut)
         try:
             return replace(self._finish(cut, before), trigger=trigger, waits_for=waits, level=cut.lsn)
         except LaggingWriter as error:
             logger.info("%s", error)
-            return Step(waits_for=waits, level=level)
-
-    def show(self) -> None:
-        """Let the plain views be those of the newest version: again, perhaps, after a crash."""
-        while (version := latest_version(self._lake)) is not None:
-            for table in version.tables:
-                for side in SIDES:
-                    of_version = table.side(side)
-                    if of_version is not None and shown_cut(self._root, table.name, side) != of_version.cut:
-                        self._show(version, table.name, side)
-            for name in self._lake.names(TABLES):
-                for side in SIDES if version.table(name) is None else ():
-                    hide_view(self._root, name, side)
-            newest = latest_version(self._lake)
-            if newest is None or newest.number == version.number:
-                self._shown = version.number
-                return  # a slow twin may have shown an older one: whoever sees that shows the newest again
+            return Step(waits_for=waits, level=level, overtaken=str(error))
 
     def _joining_cut(self, before: Version) -> Cut:
         """The cut behind a version: with the rows of that one, unless another was decided already."""
-        last, number = self._cut(before.number), before.number + 1
+        last = read_cut(self._lake, before.number)
         assert last is not None, "the newest version's cut is kept"
+        self._next.is_ours(last)
         parts = (replace(one, after=one.upto, begins=False) for one in last.tables if before.table(one.name))
-        made = replace(last, number=number, tables=tuple(parts), joins_all=True)
-        create_once(self._lake, numbered_path(CUTS, number), made.to_json(), self._unique)
+        return self._decided(replace(last, number=before.number + 1, tables=tuple(parts), joins_all=True))
+
+    def _decided(self, cut: Cut) -> Cut:
+        """The cut of that number: this one, unless somebody was first."""
+        create_once(self._lake, numbered_path(CUTS, cut.number), cut.to_json(), self._unique)
         self._at("after the cut")
-        cut = self._cut(number)
-        assert cut is not None, "somebody wrote it"
-        return cut
+        found = read_cut(self._lake, cut.number)
+        assert found is not None, "somebody wrote it"
+        return found
 
-    def _cut(self, number: int) -> Cut | None:
-        content = read_record(self._lake, numbered_path(CUTS, number))
-        return None if content is None else Cut.from_json(content)
-
-    def _decide(self, before: Version | None) -> Decision:
-        self._progress.refresh()  # G first: the catalog that is read after it knows the version that G names
-        self._catalog.refresh()
-        record = self._progress.history.latest
-        if record is None:
-            return Decision(None)
-        shapes = shapes_at(self._catalog.state, record.catalog_version, self._settings.wants)
-        for shape in shapes.values():
-            self._load(shape, None if before is None else before.table(shape.name or ""))
-        known = {} if before is None else {table.log: table for table in before.tables}
-        for table in known.values():
-            if table.log not in self._leased:
-                self._lease(table.log, table.upto)  # before it is looked what the log still has
-        last = None if before is None else self._cut(before.number)
-        if last is not None:  # a table that the version is without begins anew, unless another log takes its place
-            last = replace(last, tables=tuple(one for one in last.tables if one.log in known or self._is_over(one)))
-        loads = {log: one.loaded for log, one in self._loads.items()}
-
-        @cache
-        def base_instead(log: int) -> Base | None:
-            table = known.get(log)
-            after = loads[log].floor if table is None else table.upto
-            return self._gaps.base_instead(log, after) if self._may_begin_anew(begins=table is None) else None
-
-        ledger = lru_cache(maxsize=None)(self._gaps.ledger)
-
-        def may_cut(log: int, upto: LogOffset) -> bool:
-            base = base_instead(log)
-            return may_cut_at(ledger(log), upto) and (base is None or base.floor <= upto)
-
-        records = self._progress.history.newest_first()
-        return decide(last, records, self._catalog.state, loads, self._settings.wants, may_cut)
-
-    def _load(self, shape: Shape, before: TableVersion | None) -> None:
-        """Bring a shape's base into the lake, unless it is there."""
-        if shape.log in self._loads:
-            return
-        found = read_load(self._lake, shape.log)
-        if found is None:
-            # Of the newest handle: what G lists may have had a base that was folded into another since.
-            base = base_of(self._reader, self._catalog.state.newest_of(shape.log) or shape)
-            self._lease(shape.log, base.floor)
-            self._at("before a load")
-            data = str(self._data.root)
-            found = load(self._lake, data, shape, base, before, self._run, self._unique)
-            self._at("after a load")
-            logger.info("table %s: %d rows loaded", shape.name, found.rows)
-        self._loads[shape.log] = found
-
-    def _trigger(self, cut: Cut, before: Version | None) -> Trigger | None:
-        """How the version would differ from the one before; None if it would in its number only."""
-        names = {table.name for table in cut.tables}
-        if before is None or names != {table.name for table in before.tables}:
-            return Trigger.TABLES
-        if any(table.begins for table in cut.tables):
-            return Trigger.TABLES
-        return Trigger.ROWS if any(self._has_rows(table) for table in cut.tables) else None
-
-    def _has_rows(self, table: TableCut) -> bool:
-        """Whether a table's range has any; if they are gone, the work finds out whether they are missed."""
-        if table.after == table.upto:
-            return False
-        if self._gaps.is_torn(table):
-            return True
-        try:
-            rows = rows_of(self._reader, table.name, table.log, table.after, table.upto, max_bytes=0)
-            return next(rows, None) is not None
-        except LogGap:
-            return True
-
-    def _is_over(self, table: TableCut) -> bool:
-        """Whether a log was removed after the cut was decided, because its shape ended: nobody can have its rows."""
-        try:
-            self._reader.facts(table.log)
-        except UnknownLog:
-            self._catalog.refresh()
-            shape = self._catalog.state.newest_of(table.log)
-            return shape is None or shape.life is Life.ENDED
-        return False
+    def _give_up(self, cut: Cut, before: Version | None) -> Version:
+        """A cut whose rows are in a folder that the lake leaves: its version is the one before, once more."""
+        nothing = Version(cut.number, cut.incarnation, cut.lsn, cut.commit_time, ())
+        made = nothing if before is None else replace(before, number=cut.number)
+        return publish(self._lake, made, self._unique)
 
     def _finish(self, cut: Cut, before: Version | None) -> Step:
         known = {} if before is None else {table.name: table for table in before.tables}
         # What is joined only is in the lake: nobody asks for its log.
-        parts = [table for table in cut.tables if cut.joins_all or not self._is_over(table)]
-        quiet = {table.name for table in parts if table.name in known and not (table.begins or self._has_rows(table))}
+        parts = [table for table in cut.tables if cut.joins_all or not self._next.is_over(table)]
+        quiet = {
+            table.name for table in parts if table.name in known and not (table.begins or self._next.has_rows(table))
+        }
         busy = [table for table in parts if cut.joins_all or table.name not in quiet]
         steps = [self._from_base(self._table_step(cut, table, known.get(table.name))) for table in busy]
         lost = {step.name for step in steps if self._is_lost(step)}
@@ -298,9 +196,8 @@ class LakeWriter:
         self.show()
         self._at("after the views")
         for table in () if cut.joins_all else parts:
-            is_due = self._now() - self._leased.get(table.log, 0) > LEASE_SECONDS * 1_000_000 / 4
-            if is_due or table.name not in quiet:
-                self._lease(table.log, table.upto)
+            if table.name not in quiet or self._leases.is_due(table.log):
+                self._leases.take(table.log, table.upto)
         gaps = tuple(step.name for step in steps if step.refetched is not None)
         return Step(version, sum(done.rows for step in steps for done in step.done), gaps=gaps)
 
@@ -317,14 +214,10 @@ class LakeWriter:
             known[step.name] = step.commit()
             self._at("after a commit")
 
-    def _may_begin_anew(self, *, begins: bool) -> bool:
-        """Whether a table may pass over rows of its log that a base has: not if a history would miss them."""
-        return begins or not self._settings.has_history
-
     def _from_base(self, step: TableStep) -> TableStep:
         """The step; if its log has the rows that come next in a base only, the step from that base's floor on."""
         part = step.part
-        if part.after == part.upto or not self._may_begin_anew(begins=part.begins) or step.is_done():
+        if part.after == part.upto or not self._next.may_begin_anew(begins=part.begins) or step.is_done():
             return step
         base = self._gaps.base_instead(part.log, part.after)
         if base is None and step.lacks_load():
@@ -348,12 +241,8 @@ class LakeWriter:
         return not self._settings.has_history and self._gaps.is_torn(part) and not step.is_done()
 
     def _table_step(self, cut: Cut, part: TableCut, before: TableVersion | None) -> TableStep:
-        found = self._loads.get(part.log) or read_load(self._lake, part.log)
-        assert found is not None, "a cut has loaded logs only"
-        self._loads[part.log] = found
-        data = str(self._data.root)
-        has_history = self._settings.has_history
-        return TableStep(self._root, data, self._data, cut, part, before, found, self._known, self._log_of, has_history)
+        data, load, has_history = str(self._data.root), self._next.load_of(part), self._settings.has_history
+        return TableStep(self._root, data, self._data, cut, part, before, load, self._known, self._log_of, has_history)
 
     def _do(self, work: Iterable[tuple[TableStep, list[Work]]]) -> None:
         """One job for all tables; each gets what its own work has done."""
@@ -362,28 +251,3 @@ class LakeWriter:
             done = self._run([item for _, item in planned])
             for (step, _), one in zip(planned, done, strict=True):
                 step.done.append(one)
-
-    def _show(self, version: Version, name: str, side: str) -> None:
-        table = version.table(name)
-        of_version = None if table is None else table.side(side)
-        assert table is not None, "it is one of the version's"
-        assert of_version is not None, "the side is there"
-        folder = self._root / side_folder(name, table.generation, side)
-        files = self._log_of(folder).files_at(of_version.delta)
-        build_view(self._root, name, table.generation, side, of_version.cut, files, self._unique)
-        show_view(self._root, name, side, of_version.cut, self._unique)
-
-    def _lease(self, log: int, offset: LogOffset) -> None:
-        """Keep the rows that the lake does not have yet. Best effort: a folder that cannot be written can be read."""
-        now = self._now()
-        mine = f"{self._lease_prefix}{self._unique}"
-        try:
-            take_lease(self._data, Lease(log, mine, offset, now + int(LEASE_SECONDS * 1_000_000)), now=now)
-            for other in leases(self._data, log, now=now) if log not in self._leased else ():
-                if other.reader.startswith(self._lease_prefix) and other.reader != mine:
-                    end_lease(self._data, log, other.reader)  # of this lake, by a writer that was here before
-            self._leased[log] = now
-        except UnknownLog:
-            return
-        except StorageError as error:
-            logger.warning("no lease on log %d, so its rows may be retired before they are read: %s", log, error)

@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 
 from cdc.cli import main
+from storage.progress import Incarnation
+from tests.bank import Bank
 from tests.lakes import Lakes
 
 
@@ -174,3 +176,26 @@ def test_materialize_refuses_before_it_starts_spark(
     status, _, err = answer(capsys, "materialize", "--data-dir", tmp_path, "--lake", tmp_path / "lake", *arguments)
     assert status == 2
     assert complaint in err
+
+
+def test_a_lake_of_another_folder_is_refused_before_spark_starts(
+    lakes: Lakes, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr("storage.lake.spark.open_session", never)
+    other = tmp_path / "other"
+    other.mkdir()
+    bank = Bank(other)
+    bank.incarnation = Incarnation(7, 1, 2)
+    bank.open_table("savings", {})
+    bank.confirm()
+    options = ["--data-dir", other, "--lake", lakes.root]
+    for command in (["materialize", *options, "--once"], ["lake", "compact", *options]):
+        status, out, err = answer(capsys, *command)
+        assert (status, out) == (2, "")
+        assert "[other_data_folder]" in err
+        assert "--adopt" in err
+    with pytest.raises(AssertionError, match="Spark is started"):
+        main([str(one) for one in ("materialize", *options, "--once", "--adopt")])

@@ -8,10 +8,12 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from storage.lake import table_step
+from storage.lake import table_step, tasks
 from storage.lake.joins import joins
+from storage.lake.lake_layout import changes_name
 from storage.lake.retire import retire
 from storage.lake.table_step import TableStep
+from storage.offset import SNAPSHOT_END, LogOffset
 from storage.rows import Kind
 from tests.bank import COLUMNS, FIRST_LSN, Rows
 from tests.lakes import Lakes
@@ -59,6 +61,35 @@ def test_what_a_successor_tells_comes_behind_what_was_told(
     lakes.check_all()
     by_duckdb = duckdb.read_parquet(lakes.latest().table("savings").files("changes")).project("_tx").fetchall()
     assert by_duckdb == [(row["_tx"],) for row in found]
+
+
+def test_files_that_an_old_lake_named_too_early_are_in_order_and_get_their_names_with_a_compaction(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were named by the floor of the base alone, which is below all that had been told."""
+    writer, bank = lakes.writer(), lakes.bank
+
+    def old_name(_: LogOffset, upto: LogOffset, unique: str) -> str:
+        return changes_name(SNAPSHOT_END, upto, unique)
+
+    for number in range(6):
+        with monkeypatch.context() as patch:
+            if number in {2, 4}:
+                succeed(lakes, COLUMNS)
+                patch.setattr(tasks, "changes_name", old_name)
+            bank.play(10)
+            bank.confirm()
+            writer.step()
+    found, files = history(lakes), lakes.latest().table("savings").files("changes")
+    assert [row["_kind"] for row in found].count("refetch") == 2
+    assert found == sorted(found, key=lambda row: (row["_tx"], row["_op"]))
+    assert files != sorted(files)
+    monkeypatch.setattr(table_step, "joins", lambda _sizes, _tiers=None: [range(1)])  # others stay as they are
+    lakes.writer().compact()
+    files = lakes.latest().table("savings").files("changes")
+    assert files == sorted(files)
+    assert history(lakes) == found
+    lakes.check_all()
 
 
 def test_a_column_that_is_spelled_otherwise_begins_a_generation(lakes: Lakes, caplog: pytest.LogCaptureFixture) -> None:

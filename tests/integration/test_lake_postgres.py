@@ -202,6 +202,40 @@ async def test_versions_are_the_tables(database: Database, tmp_path: Path, seed:
         assert version.table("checking").arrow().num_rows == 0
 
 
+async def test_rows_that_only_an_alteration_wrote_come_with_the_next_look_and_all_at_once(
+    newest_database: Database, tmp_path: Path
+) -> None:
+    """The stream does not tell of it. With a change of one row in the same transaction there is nothing in between."""
+    database, data, lake = newest_database, tmp_path / "data", tmp_path / "lake"
+    data.mkdir()
+    database.execute(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)" for name in ("silent", "told", "other")),
+        *(f"INSERT INTO {name} SELECT g, g FROM generate_series(1, 20) g" for name in ("silent", "told", "other")),  # noqa: S608 - names of this test
+    )
+    old, new = {number: number for number in range(1, 21)}, {number: 100 * number for number in range(1, 21)}
+    async with looping(database, data) as loop:
+        for name in ("silent", "told", "other"):
+            await loop.add(name, name)
+        await version_at(loop, lake)
+        database.execute(
+            "BEGIN; ALTER TABLE silent ALTER v TYPE bigint USING v * 100;"
+            " ALTER TABLE told ALTER v TYPE bigint USING v * 100; UPDATE told SET v = v WHERE id = 1;"
+            " UPDATE other SET v = v * 100; COMMIT"
+        )
+        seen = list[tuple[object, object, object]]()
+
+        async def is_level() -> bool:
+            version = await version_at(loop, lake)
+            rows = [{row["id"]: row["v"] for row in version.table(name).arrow().to_pylist()} for name in version.tables]
+            by_name = dict(zip(version.tables, rows, strict=True))
+            seen.append((by_name["silent"], by_name["told"], by_name["other"]))
+            return seen[-1] == (new, new, new)
+
+        level: bool = await eventually(is_level, "a look at the catalog", 60)
+    assert level
+    assert {str(one) for one in seen} <= {str((silent, new, new)) for silent in (old, new)}
+
+
 async def test_a_lake_that_begins_behind_a_truncate(newest_database: Database, tmp_path: Path) -> None:
     """The base is empty and ends in mid-log; a second table has only changes to tell."""
     data, lake = tmp_path / "data", tmp_path / "lake"

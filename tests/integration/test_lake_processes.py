@@ -144,7 +144,7 @@ def made_by_one(lakes: Lakes, root: Path) -> Path:
     made, lakes.root = lakes.root, root
     try:
         writer = lakes.writer()
-        writer._decide(None)  # loads what the cuts are made of
+        writer._next.decide(None)  # loads what the cuts are made of
         while writer.step().version is not None:
             pass
     finally:

@@ -1,6 +1,7 @@
 """Decisions and records of the lake: cuts, versions, pieces of a log, and Java, without a lake around them."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,14 @@ from storage.catalog_records import Born, Ended, Ready, Snapshot, Succeeded
 from storage.lake.cuts import Cut, Loaded, decide
 from storage.lake.errors import JavaMissing
 from storage.lake.java import java_home, packaged_java, script_home, version_of
-from storage.lake.lake_layout import changes_joined, changes_name, record_number, view_cut
+from storage.lake.lake_layout import (
+    changes_joined,
+    changes_name,
+    changes_order,
+    is_misnamed,
+    record_number,
+    view_cut,
+)
 from storage.lake.records import create_once, read_record, record_numbers
 from storage.lake.versions import SideVersion, TableVersion, Version
 from storage.memory_disk import MemoryDisk
@@ -171,7 +179,25 @@ def test_names_of_changes_sort_as_their_offsets(first: int, second: int, third: 
     offsets = [LogOffset(one, OP_INFINITE) for one in (low, middle, high)]
     older, newer = changes_name(offsets[0], offsets[1], "x"), changes_name(offsets[1], offsets[2], "y")
     assert low == middle or older < newer
-    assert changes_joined(older, newer, "y") == changes_name(offsets[0], offsets[2], "y")
+    assert changes_joined([older, newer], None, "y") == changes_name(offsets[0], offsets[2], "y")
+
+
+@given(st.lists(st.tuples(st.integers(2, 2**62), st.booleans()), min_size=1, max_size=9, unique_by=lambda one: one[0]))
+def test_files_of_changes_are_in_order_whatever_their_names_say_of_where_they_begin(
+    ends: list[tuple[int, bool]],
+) -> None:
+    """Those of old lakes begin below all others where a log took another's place."""
+    names, low = list[str](), LogOffset(1, OP_INFINITE)
+    for end, is_misnamed_one in sorted(ends):
+        upto = LogOffset(end, OP_INFINITE)
+        names.append(changes_name(SNAPSHOT_END if is_misnamed_one else low, upto, f"x{end}"))
+        low = upto
+    assert sorted(sorted(names), key=changes_order) == names
+    rewritten = [changes_joined([name], before, "y") for before, name in pairwise([None, *names]) if name is not None]
+    assert sorted(rewritten) == sorted(rewritten, key=changes_order)
+    assert not any(is_misnamed(name, before) for before, name in pairwise(rewritten))
+    marked = [place for place, (_, is_misnamed_one) in enumerate(sorted(ends)) if is_misnamed_one and place]
+    assert marked == [place for place in range(1, len(names)) if is_misnamed(names[place], names[place - 1])]
 
 
 @pytest.mark.parametrize(("name", "number"), [("000000000012.json", 12), ("x.json", None), ("1.json.w.tmp", None)])
