@@ -45,7 +45,7 @@ class FoldCounts:
     count: int = 0
     """Logs that went on from a new base."""
     bytes_before: int = 0
-    """Of their segments."""
+    """Of their segments, without what a compaction took of them before."""
     bytes_after: int = 0
     seconds: float = 0.0
     """What the last one took."""
@@ -149,13 +149,13 @@ class Folding:
     async def _counted(self, member: Member, log: int) -> None:
         """Fold it, and count that if it came to something."""
         monotonic, handle = self._house.clocks.monotonic, member.handle
-        size, began = log_bytes(self._house.store, log), monotonic()
+        size, compacted, began = log_bytes(self._house.store, log), self.counts.compacted_bytes, monotonic()
         try:
             await self._shorten(member, log)
         finally:
             if member.handle != handle:
                 self.counts.count += 1
-                self.counts.bytes_before += size
+                self.counts.bytes_before += size - (self.counts.compacted_bytes - compacted)
                 self.counts.bytes_after += log_bytes(self._house.store, log)
                 self.counts.seconds = monotonic() - began
 

@@ -116,7 +116,7 @@ class InvalidLease(StorageError):
 
 
 class CannotFold(StorageError):
-    """The log cannot be folded into a base: its rows have no key, some value was never sent, or it is too large."""
+    """The log cannot be folded into a base: its rows have no key, or some value was never sent."""
 
     code = "cannot_fold"
     hint = "Take a new snapshot instead. A primary key and REPLICA IDENTITY FULL let a log be folded."

@@ -5,6 +5,7 @@ value that was *sent*. They differ in what a group is and in what is left of it:
 
 - `fold_updates` (compaction): a *run* of UPDATEs of one key becomes one UPDATE; all other rows stay as they are.
 - `fold_rows` (a new base): a *life* of one key, from its INSERT on, becomes one INSERT if no DELETE ended it.
+  `fold_pieces` does the same to a base that is read piece by piece, and so may be larger than memory.
 
 Invariants of `fold_updates`:
     the result's offsets are some of the input's, in their order; a run keeps its last one
@@ -19,9 +20,10 @@ Invariants of `fold_rows`:
     fold_rows(fold_rows(b, x), y) == fold_rows(b, x + y) wherever the left side is defined
     fold_rows(b, x) == fold_rows(b, fold_updates(x)), apart from the place of rows that begin with an UPDATE
     rows stand in the order in which their lives began, so that rows of a base stay as the base had them
+    the pieces of `fold_pieces`, one after another, are what `fold_rows` says of the whole base
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -138,6 +140,36 @@ def fold_rows(
     if len(unknown := np.flatnonzero(codes[start:] < 0)):
         raise CannotFold("a row has no value in a key column", at=columns.offset(start + int(unknown[0])))
     return _fold_lives(columns, _lives(columns.kind, codes, start))
+
+
+def fold_pieces(
+    pieces: Iterable[Sequence[pa.RecordBatch]], log_batches: Sequence[pa.RecordBatch], key_columns: Sequence[str]
+) -> Iterator[list[pa.RecordBatch]]:
+    """As `fold_rows`, of a base in pieces, none of which has a key of another. One of them is held at a time.
+
+    A key that the log only updates is folded where its row is found. Of one that the log inserts or deletes the base
+    says nothing any more: it is told from the log alone, at the end, and so is a key that no piece has.
+    """
+    log = _filled(log_batches)
+    columns = Columns(log) if log else None
+    if not key_columns or columns is None or (columns.kind == Kind.TRUNCATE).any():
+        for piece in [[]] if log else pieces:
+            yield fold_rows(piece, log, key_columns)
+        return
+    codes = columns.key_codes(key_columns)
+    if (codes < 0).any():
+        fold_rows([], log, key_columns)  # says which
+    is_told, is_found = np.zeros((2, int(codes.max()) + 1), dtype=np.bool_)
+    is_told[codes[columns.kind != Kind.UPDATE]] = True
+    for piece in pieces:
+        if base := _filled(piece):
+            both = Columns([*base, *log]).key_codes(key_columns)
+            of_base, of_log = np.split(both, [len(both) - columns.count])
+            is_here = _among(of_log, of_base)
+            is_found[codes[is_here]] = True
+            is_gone = _among(of_base, of_log[is_told[codes]])
+            yield fold_rows(_rows_where(base, ~is_gone), _rows_where(log, is_here & ~is_told[codes]), key_columns)
+    yield fold_rows([], _rows_where(log, (is_told | ~is_found)[codes]), key_columns)
 
 
 def merge_ledgers(ledgers: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -267,6 +299,22 @@ def _ledger_of(columns: Columns, runs: Groups) -> pa.RecordBatch:
     numbers = [values[rows] for rows in (runs.first, runs.last) for values in (columns.tx, columns.op)]
     ranges = pa.RecordBatch.from_arrays([pa.array(values) for values in numbers], schema=LEDGER_SCHEMA)
     return merge_ledgers([ranges])
+
+
+def _among(codes: Integers, others: Integers) -> Mask:
+    """Which of these keys are among the others; one that is not known is not."""
+    is_other = np.zeros(max(codes.max(initial=0), others.max(initial=0)) + 2, dtype=np.bool_)
+    is_other[others] = True
+    is_other[-1] = False
+    found: Mask = is_other[codes]
+    return found
+
+
+def _rows_where(batches: Sequence[pa.RecordBatch], wanted: Mask) -> list[pa.RecordBatch]:
+    """Some of the rows; batches of which all are wanted stay as they are."""
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    parts = [(batch, wanted[start : start + batch.num_rows]) for batch, start in zip(batches, starts, strict=False)]
+    return [batch if mask.all() else batch.filter(pa.array(mask)) for batch, mask in parts]
 
 
 def _filled(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

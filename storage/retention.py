@@ -15,12 +15,10 @@ import pyarrow as pa
 
 from storage import layout, leases, limits
 from storage.bases import Base, BaseWriter
-from storage.block import BlockHeader
 from storage.disk import Disk
 from storage.errors import CannotFold, StorageError, named_faults
-from storage.fold import as_chunk, chunks_by_wire, fold_rows
-from storage.log_facts import LogFacts
-from storage.offset import LogOffset
+from storage.fold import as_chunk, chunks_by_wire, fold_pieces
+from storage.offset import SNAPSHOT_END, LogOffset
 from storage.open_logs import OpenLog
 from storage.rows import ABSENT, KIND, NEW, OLD, OP, TX, XID, column, rows_up_to
 from storage.scan import BlockRef, read_batches
@@ -36,10 +34,9 @@ class RetentionPolicy:
 
     bytes_max: int | None = None
     age_seconds_max: float | None = None
-    fold_bytes_max: int = limits.FOLD_BYTES_MAX
-    """What one fold may take into memory."""
     step_bytes: int = limits.FOLD_STEP_BYTES
-    """What it takes if it has the choice: more than the base and one segment are left to the next fold."""
+    """What a fold holds of base and log at a time. It leaves to the next one what does not fit, but for the rest of a
+    transaction: that takes a pass of its own for each part."""
 
 
 class _Unwanted(Exception):
@@ -73,7 +70,7 @@ def fold_prefix(
     """Fold the base and the oldest segments that the policy wants gone into a new base. None if there is nothing to do.
 
     Call it again for the rest. `is_wanted` is asked between steps: if it says no, nothing is left of the attempt.
-    Raises `CannotFold` where the log has no key, a value was never sent, or the result would not fit into memory.
+    Raises `CannotFold` where the log has no key, or a value was never sent.
     """
     with contextlib.suppress(_Unwanted):
         return _fold_prefix(store, log, policy, now, is_wanted)
@@ -99,8 +96,7 @@ def _fold_prefix(
             return None
         if old is None and any(not base.is_given_up for base in files.bases):
             return None  # the log goes on from a snapshot that is still being written
-        rows = _folded(disk, old, prefix, facts, policy.fold_bytes_max)
-        base = _write(store, opened, rows, prefix[-1].refs[-1].header, now, is_wanted)
+        base = _Fold(store, opened, now, is_wanted).run(old, prefix, policy.step_bytes)
     logger.info(
         "log %d (%s): folded %d segments into base %d, up to %s",
         log,
@@ -114,7 +110,7 @@ def _fold_prefix(
 
 def _one_step(prefix: list[Segment], old: Base | None, step_bytes: int) -> list[Segment]:
     """As many of the segments that the old base does not have as one fold takes, whole transactions; at least one."""
-    size = 0 if old is None else sum(ref.header.size for ref in old.chunks)
+    size = _size_held(old, step_bytes)
     fresh = [segment for segment in prefix if old is None or segment.last > old.last]
     whole = 0
     for count, segment in enumerate(fresh, start=1):
@@ -126,22 +122,76 @@ def _one_step(prefix: list[Segment], old: Base | None, step_bytes: int) -> list[
     return fresh[:whole]
 
 
-def _write(
-    store: Store,
-    opened: OpenLog,
-    rows: Sequence[pa.RecordBatch],
-    end: BlockHeader,
-    now: int,
-    is_wanted: Callable[[], bool],
-) -> Base:
-    """The rows as a base that ends where a block of the log does."""
-    facts = opened.facts
-    with whole_base(store, opened) as writer:
-        for index, chunk in enumerate(chunks_by_wire(rows, facts.chunk_bytes)):
-            if not is_wanted():
-                raise _Unwanted
-            writer.chunk(as_chunk(chunk, index), written_at=now)
-        return writer.finish(floor=end.aligned, last=end.last, wire_end=end.wire_end, written_at=now)
+def _size_held(base: Base | None, step_bytes: int) -> int:
+    """What is in memory of a base at a time: all of it, or so much that one segment of the log still fits."""
+    return min(0 if base is None else sum(ref.header.size for ref in base.chunks), _piece_bytes(step_bytes))
+
+
+def _piece_bytes(step_bytes: int) -> int:
+    return step_bytes // 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """A base that is being made of another and a prefix of the log, in one pass through the base, or several.
+
+    Each pass but the last writes a base that never gets a name: nobody finds it, and a crash takes it along.
+    """
+
+    store: Store
+    opened: OpenLog
+    now: int
+    is_wanted: Callable[[], bool]
+
+    def run(self, old: Base | None, prefix: Sequence[Segment], step_bytes: int) -> Base:
+        facts, end = self.opened.facts, prefix[-1].refs[-1].header
+        if not facts.key_columns:
+            raise CannotFold("the log has no key columns", log=facts.log)
+        held = _size_held(old, step_bytes)
+        refs = [ref for segment in prefix for ref in segment.refs if ref.header.rows]
+        *firsts, last = list(_parts(refs, step_bytes - held)) or [[]]
+        known = SNAPSHOT_END if old is None else old.last
+        chunks = [] if old is None else old.chunks
+        with contextlib.ExitStack() as earlier:
+            for part in firsts:
+                with contextlib.ExitStack() as present:
+                    writer = self.store.new_base(facts.log)
+                    present.callback(_drop, self.store, self.opened, writer.base)
+                    self._write(writer, list(_parts(chunks, _piece_bytes(step_bytes))), part, known)
+                    chunks = writer.base.chunks
+                    earlier.close()  # the one before has been read
+                    earlier.enter_context(present.pop_all())
+            with whole_base(self.store, self.opened) as writer:
+                self._write(writer, list(_parts(chunks, _piece_bytes(step_bytes))), last, known)
+                return writer.finish(floor=end.aligned, last=end.last, wire_end=end.wire_end, written_at=self.now)
+
+    def _write(
+        self, writer: BaseWriter, pieces: Sequence[list[BlockRef]], log: Sequence[BlockRef], known: LogOffset
+    ) -> None:
+        disk, facts = self.store.disk, self.opened.facts
+        log_rows = [batch.slice(_known(batch, known)) for batch in _rows(disk, log)]
+        base_rows = (_rows(disk, piece) for piece in pieces)
+        for done, rows in enumerate(fold_pieces(base_rows, log_rows, facts.key_columns), start=1):
+            for chunk in chunks_by_wire(rows, facts.chunk_bytes):
+                if not self.is_wanted():
+                    raise _Unwanted
+                writer.chunk(as_chunk(chunk, len(writer.base.chunks)), written_at=self.now)
+            if len(pieces) > 1:
+                logger.info("log %d is being folded: %d of %d parts", facts.log, done, len(pieces) + 1)
+
+
+def _parts(refs: Sequence[BlockRef], bytes_max: int) -> Iterator[list[BlockRef]]:
+    """Blocks that follow each other, as many as fit; at least one."""
+    part: list[BlockRef] = []
+    size = 0
+    for ref in refs:
+        size += ref.header.size
+        if part and size > bytes_max:
+            yield part
+            part, size = [], ref.header.size
+        part.append(ref)
+    if part:
+        yield part
 
 
 @contextlib.contextmanager
@@ -150,28 +200,17 @@ def whole_base(store: Store, opened: OpenLog) -> Iterator[BaseWriter]:
     writer = store.new_base(opened.facts.log)
     try:
         yield writer
-    except (StorageError, _Unwanted):
-        with store.lock:
-            opened.files.bases.remove(writer.base)
-        with contextlib.suppress(OSError):  # what stays goes at the next start
-            store.disk.remove(writer.base.path)
+    except (StorageError, OSError, _Unwanted):
+        _drop(store, opened, writer.base)
         raise
 
 
-def _folded(
-    disk: Disk, old: Base | None, prefix: Sequence[Segment], facts: LogFacts, bytes_max: int
-) -> list[pa.RecordBatch]:
-    """The rows as of the prefix's end."""
-    if not facts.key_columns:
-        raise CannotFold("the log has no key columns", log=facts.log)
-    chunks = [] if old is None else old.chunks
-    size = sum(segment.size for segment in prefix) + sum(ref.header.size for ref in chunks)
-    if size > bytes_max:
-        raise CannotFold(f"{size} bytes are above the limit of {bytes_max}", log=facts.log)
-    log_rows = _rows(disk, [ref for segment in prefix for ref in segment.refs if ref.header.rows])
-    if old is not None:
-        log_rows = [batch.slice(_known(batch, old.last)) for batch in log_rows]
-    return fold_rows(_rows(disk, chunks), log_rows, facts.key_columns)
+def _drop(store: Store, opened: OpenLog, base: Base) -> None:
+    """Forget a base that has no name."""
+    with store.lock:
+        opened.files.bases.remove(base)
+    with contextlib.suppress(OSError):  # what stays goes at the next start
+        store.disk.remove(base.path)
 
 
 def retire(store: Store, log: int, *, now: int) -> int:

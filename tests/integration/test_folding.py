@@ -168,9 +168,12 @@ async def test_what_a_compaction_leaves_too_long_is_folded(newest_database: Data
     async with looping(newest_database, tmp_path, **SETTINGS, log_compaction=True) as loop:
         entry = await loop.add("items", "items")
         while size_of(loop, entry) <= BOUND:
-            newest_database.execute("DELETE FROM items", FILL)
+            newest_database.execute("DELETE FROM items", FILL, *["UPDATE items SET v = v || '.'"] * 2)
             await loop.caught_up()
+        before, counts = size_of(loop, entry), loop.app.folding.counts
         await loop.app.folding.go_round()
+        assert counts.compacted_bytes > 0
+        assert counts.bytes_before == before - counts.compacted_bytes
         assert loop.living("items").handle != entry.handle
         assert size_of(loop, entry) <= BOUND
         assert loop.rows(loop.living("items")) == loop.table(ALL)
@@ -293,10 +296,32 @@ async def test_rows_that_are_old_are_folded_too(newest_database: Database, tmp_p
         assert loop.rows(loop.living("items")) == loop.table(ALL)
 
 
-async def test_a_base_that_is_too_large_to_be_folded_ends_in_a_new_snapshot(
+async def test_a_base_of_any_size_is_folded(
     newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shapes.folding.RetentionPolicy", partial(RetentionPolicy, fold_bytes_max=1))
+    """Base and transactions are far above what a fold holds at a time."""
+    monkeypatch.setattr("shapes.folding.RetentionPolicy", partial(RetentionPolicy, step_bytes=2_000))
+    newest_database.execute(ITEMS, FILL)
+    async with looping(newest_database, tmp_path, **SETTINGS) as loop:
+        for _ in range(2):
+            entry = loop.living("items") if len(loop.app.house.collector.members) else await loop.add("items", "items")
+            await grow(loop, entry)
+            newest_database.execute("DELETE FROM items WHERE id % 9 = 0", "INSERT INTO items VALUES (9, 'again', 1)")
+            await loop.caught_up()
+            await loop.app.folding.go_round()
+            assert not loop.app.folding.counts.failures
+            assert loop.living("items").handle != entry.handle
+            assert size_of(loop, entry) <= BOUND
+            assert loop.rows(loop.living("items")) == loop.table(ALL)
+
+
+async def test_a_log_that_cannot_be_folded_ends_in_a_new_snapshot(
+    newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise CannotFold("a living row has no value for 'v'")  # as it may say of a log that has lost its base
+
+    monkeypatch.setattr("shapes.folding.fold_prefix", refused)
     newest_database.execute(ITEMS, FILL)
     async with looping(newest_database, tmp_path, **SETTINGS, log_bytes_max=BOUND) as loop:
         entry = await loop.add("items", "items")

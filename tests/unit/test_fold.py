@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from storage import columns as columns_module
 from storage.errors import CannotFold, InvalidRows
-from storage.fold import LEDGER_SCHEMA, as_chunk, chunks_by_wire, fold_rows, fold_updates, merge_ledgers
+from storage.fold import LEDGER_SCHEMA, as_chunk, chunks_by_wire, fold_pieces, fold_rows, fold_updates, merge_ledgers
 from storage.limits import ROW_WIRE_OVERHEAD_BYTES
 from storage.rows import Kind, row_schema, wire_sizes
 
@@ -388,6 +388,18 @@ def test_rows_that_are_inserted_first_can_always_be_folded(history: tuple[list[R
     state = outcome(lambda: fold_rows(base, log, KEY))
     assert state is not None
     assert outcome(lambda: fold_rows(base, fold_updates(log, KEY).batches, KEY)) == state
+
+
+@given(histories, cuts, cuts)
+def test_a_base_in_pieces_folds_as_a_whole(
+    history: tuple[list[Row], list[Row]], base_at: list[int], log_at: list[int]
+) -> None:
+    whole, log = history
+    base = list({row.key: row for row in whole}.values())  # each key is in one piece
+    pieces = [[piece] for piece in batches_of(base, base_at, old=False)]
+    changes = batches_of(log, log_at)
+    folded = outcome(lambda: [batch for part in fold_pieces(pieces, changes, KEY) for batch in part])
+    assert folded == outcome(lambda: fold_rows(batches_of(base, old=False), changes, KEY))
 
 
 @given(histories, st.integers(0, 40))

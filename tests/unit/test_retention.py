@@ -10,6 +10,8 @@ Strategy: as for compaction, legal histories in many small segments. Invariants 
 
 import contextlib
 import errno
+from collections.abc import Sequence
+from functools import partial
 from itertools import count, product
 from pathlib import Path
 from typing import Literal
@@ -19,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage import retention
 from storage.bases import Base
 from storage.compaction import CompactionOptions, compact
 from storage.disk import Disk, LocalDisk, folder_of
@@ -30,6 +33,7 @@ from storage.memory_disk import MemoryDisk, luckiest, strictest
 from storage.offset import BEFORE_ALL, SNAPSHOT_END, LogOffset
 from storage.retention import RetentionPolicy, fold_prefix, over_limit, retire
 from storage.rows import Kind
+from storage.scan import BlockRef
 from storage.store_reader import StoreReader
 from tests.crash.harness import Acknowledge, for_each_crash
 from tests.unit.hooked_disk import hooked
@@ -50,10 +54,21 @@ from tests.unit.keyed import (
 NOW = 2_000_000_000
 HOUR = 3_600_000_000
 ALL_BUT_ONE = RetentionPolicy(bytes_max=0)
+IN_PARTS = RetentionPolicy(bytes_max=0, step_bytes=1)
+"""A block at a time: a transaction of several segments takes a pass for each."""
+POLICIES = pytest.mark.parametrize("policy", [ALL_BUT_ONE, IN_PARTS], ids=["whole", "in parts"])
 
 
 def folded(table: Table, policy: RetentionPolicy = ALL_BUT_ONE) -> Base | None:
     return fold_prefix(table.rig.store, 1, policy, now=NOW)
+
+
+def all_folded(table: Table, policy: RetentionPolicy) -> Base | None:
+    """The last base of as many folds as it takes."""
+    last = None
+    while (base := folded(table, policy)) is not None:
+        last = base
+    return last
 
 
 def retired(table: Table) -> int:
@@ -133,10 +148,12 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.sampled_from([0, 3000, 10_000]), st.sampled_from([1, 4000]))
-def test_a_base_and_the_log_from_its_floor_are_the_table(steps: list[Step], bytes_max: int, segment_bytes: int) -> None:
+@given(STEPS, st.sampled_from([0, 3000, 10_000]), st.sampled_from([1, 4000]), st.sampled_from([1, 3000, 10**6]))
+def test_a_base_and_the_log_from_its_floor_are_the_table(
+    steps: list[Step], bytes_max: int, segment_bytes: int, step_bytes: int
+) -> None:
     table = Table(options=tiny(segment_bytes=segment_bytes))
-    policy = RetentionPolicy(bytes_max=bytes_max)
+    policy = RetentionPolicy(bytes_max=bytes_max, step_bytes=step_bytes)
     for step in [*steps, "fold", "retire"]:
         match step:
             case "flush":
@@ -427,19 +444,11 @@ def test_a_row_with_a_value_that_nobody_sent_cannot_be_folded() -> None:
     assert table.rig.disk.names("logs/1")[0].endswith(".segment"), "no base was begun"
 
 
-def test_what_does_not_fit_into_memory_is_not_folded() -> None:
-    table = table_of(9)
-    sizes = [segment.size for segment in table.rig.store.log(1).files.segments]
-    with pytest.raises(CannotFold):
-        folded(table, RetentionPolicy(bytes_max=0, fold_bytes_max=sum(sizes[:3])))
-    assert folded(table, RetentionPolicy(bytes_max=sum(sizes[3:]), fold_bytes_max=sum(sizes[:3]))) is not None
-
-
 def test_a_long_prefix_is_folded_step_by_step() -> None:
     """Each base goes on from the one before, whose segments are still there, and are not read again."""
     table = table_of(9)
     sizes = [segment.size for segment in table.rig.store.log(1).files.segments]
-    policy = RetentionPolicy(bytes_max=0, fold_bytes_max=4 * max(sizes), step_bytes=2 * max(sizes))
+    policy = RetentionPolicy(bytes_max=0, step_bytes=2 * max(sizes))
     bases = []
     while (base := folded(table, policy)) is not None:
         bases.append(base)
@@ -449,6 +458,43 @@ def test_a_long_prefix_is_folded_step_by_step() -> None:
     assert bases[-1].last == table.rig.store.log(1).files.segments[-2].last
     retired(table)
     assert [base.number for base in table.rig.store.log(1).files.bases] == [bases[-1].number]
+    check(table)
+
+
+def test_neither_base_nor_transaction_has_to_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table()
+    for key in range(60):
+        table.write([Draw(key, dies=False, sent=0, value=1)], flush=True)
+    folded(table)
+    retired(table)
+    table.write_in_parts([Draw(key, dies=key % 4 == 1, sent=3, value=2) for key in range(3, 80, 2)])
+    table.write([Draw(0, dies=False, sent=1, value=3)], flush=True)
+    files = table.rig.store.log(1).files
+    old = files.base
+    assert old is not None
+    refs = [ref for segment in files.segments for ref in segment.refs]
+    step = 8 * max(ref.header.size for ref in (*refs, *old.chunks))
+    assert sum(ref.header.size for ref in old.chunks) > step
+    assert sum(ref.header.size for ref in refs) > 2 * step
+    held: list[int] = []
+
+    def rows(disk: Disk, parts: Sequence[BlockRef]) -> list[pa.RecordBatch]:
+        held.append(sum(ref.header.size for ref in parts))
+        assert len(files.bases) <= 4, "two that are complete, one that is read, one that is written"
+        return read_rows(disk, parts)
+
+    read_rows = retention._rows
+    monkeypatch.setattr(retention, "_rows", rows)
+    base = all_folded(table, RetentionPolicy(bytes_max=0, step_bytes=step))
+    assert base is not None
+    assert max(held) <= 3 * step // 4, "the log's part; the base's is the rest"
+    assert base.number > 4, "one for what was left, and one for each pass through the transaction"
+    assert len(files.bases) == 3
+    assert len([name for name in table.rig.disk.names("logs/1") if "base" in name]) == 3, "others had no name"
+    check(table)
+    retired(table)
+    check(table, FolderReader(table.rig.disk))
+    table.reopen()
     check(table)
 
 
@@ -566,7 +612,8 @@ def test_a_log_that_is_removed_during_its_fold() -> None:
         retired(table)
 
 
-def test_readers_at_every_moment_of_a_retirement_find_their_way() -> None:
+@POLICIES
+def test_readers_at_every_moment_of_a_retirement_find_their_way(policy: RetentionPolicy) -> None:
     inner = MemoryDisk()
     looks: list[str] = []
 
@@ -578,10 +625,12 @@ def test_readers_at_every_moment_of_a_retirement_find_their_way() -> None:
             check(table, FolderReader(inner))
 
     watching = False
-    table = table_of(7, disk=hooked(inner, look))
+    table = Table(hooked(inner, look))
+    table.write_in_parts([Draw(number % 3, dies=False, sent=3, value=1) for number in range(6)])
+    table.write([Draw(0, dies=False, sent=1, value=3)], flush=True)
     reader = FolderReader(inner)
     watching = True
-    folded(table)
+    folded(table, policy)
     retired(table)
     watching = False
     assert len(looks) > 10
@@ -592,14 +641,17 @@ OPERATIONS = ["create", "append", "sync", "sync_folder", "remove", "read", "name
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("happens", [False, True])
-def test_a_fault_leaves_everybody_a_way_on(operation: str, happens: bool) -> None:
+@POLICIES
+def test_a_fault_leaves_everybody_a_way_on(operation: str, happens: bool, policy: RetentionPolicy) -> None:
     """Whatever failed, reads go on, and so do the next fold, the next retirement and the next start."""
-    for number in range(1, 60):
+    for number in range(1, 150):
         disk = FaultyDisk(MemoryDisk(), Script())
-        table = table_of(6, disk=disk)
+        table = Table(disk)
+        table.write_in_parts([Draw(number % 3, dies=number == 5, sent=3, value=1) for number in range(6)])
+        table.write([Draw(0, dies=False, sent=1, value=3)], flush=True)
         rule = Rule(operation, Fault(errno.EIO, happens), path="*logs/1*", first=number)  # type: ignore[arg-type]  # one of them
         disk.plan = Script(rule)
-        for step in (folded, retired):
+        for step in (partial(folded, policy=policy), retired):
             with contextlib.suppress(SharedDiskFault, LogFault):
                 step(table)
             if disk.log:
@@ -610,10 +662,11 @@ def test_a_fault_leaves_everybody_a_way_on(operation: str, happens: bool) -> Non
         check(table, FolderReader(disk))
         for draws in updates(0, 2):
             table.write(draws, flush=True)
-        assert folded(table) is not None
+        assert all_folded(table, policy) is not None
         retired(table)
         check(table)
         assert len(table.segments()) == 1
+        assert not [name for name in disk.names("logs/1") if name.endswith(".tmp") and operation != "remove"]
         table.reopen()
         check(table)
         if not disk.log:
@@ -621,8 +674,11 @@ def test_a_fault_leaves_everybody_a_way_on(operation: str, happens: bool) -> Non
     raise AssertionError("a fold and a retirement have fewer operations than that")
 
 
-def test_a_crash_anywhere_leaves_everybody_a_way_on() -> None:
-    written = table_of(4)
+@POLICIES
+def test_a_crash_anywhere_leaves_everybody_a_way_on(policy: RetentionPolicy) -> None:
+    written = table_of(2)
+    written.write_in_parts([Draw(key, dies=False, sent=3, value=1) for key in range(2)])
+    written.write([Draw(0, dies=False, sent=3, value=2)], flush=True)
     start = written.copy().rig.disk
     assert isinstance(start, MemoryDisk)
     later = [written.write([Draw(number % 3, dies=False, sent=3, value=number)], flush=True)[0] for number in range(2)]
@@ -630,7 +686,7 @@ def test_a_crash_anywhere_leaves_everybody_a_way_on() -> None:
     def scenario(disk: MemoryDisk, acknowledge: Acknowledge[Base]) -> None:
         table = Table(disk)
         for row in later:
-            base = folded(table)
+            base = all_folded(table, policy)
             assert base is not None
             acknowledge(base)
             retired(table)
@@ -649,7 +705,7 @@ def test_a_crash_anywhere_leaves_everybody_a_way_on() -> None:
             assert base.floor >= acknowledged[-1].floor
         table.reopen()
         check(table)
-        folded(table)
+        all_folded(table, policy)
         retired(table)
         assert len(table.segments()) == 1
         check(table)
