@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flush_tracker.errors import FlushAboveVisible, UnalignedFlush
-from flush_tracker.stream import BEFORE, BEFORE_TIME, OP, TX, Integers, Position
+from flush_tracker.stream import OP, TX, Integers, Position, positions_before
 from storage.offset import LogOffset
 
 
@@ -23,6 +23,10 @@ class Run(NamedTuple):
     """As of `Commits.pending_rows`."""
     at: float
     """When the tracker heard of them."""
+    before: Position
+    """The position before the first of them."""
+    end: LogOffset
+    """Where the last one ends: what a flush reaches as a rule, and then nobody need look into the rows."""
 
 
 class TrackedShape:
@@ -49,7 +53,7 @@ class TrackedShape:
 
         `before` is the position before the first of them, the last ends at `visible`.
         """
-        self.runs.append(Run(rows, now))
+        self.runs.append(Run(rows, now, before, visible))
         self.visible = visible
         if len(self.runs) == 1:
             self.progress_at = now
@@ -102,16 +106,18 @@ class TrackedShape:
         return bool(self.runs) and self.pin is None and now - self.progress_at > grace
 
     def _drop_up_to(self, aligned: LogOffset) -> None:
-        passed, run = next((n, run) for n, run in enumerate(self.runs) if run.rows[-1, TX] >= aligned.tx)
+        passed, run = next((n, run) for n, run in enumerate(self.runs) if run.end.tx >= aligned.tx)
+        if run.end == aligned:
+            del self.runs[: passed + 1]
+            return
         index = int(np.searchsorted(run.rows[:, TX], aligned.tx))
         if (run.rows[index, TX], run.rows[index, OP]) != aligned:
             raise UnalignedFlush("a flush that ends at no transaction of the shape", shape=self.number, flushed=aligned)
-        left = [run._replace(rows=run.rows[index + 1 :])] if index + 1 < len(run.rows) else []
-        self.runs[: passed + 1] = left
+        rest = run.rows[index + 1 :]
+        self.runs[: passed + 1] = [Run(rest, run.at, before, run.end) for before in positions_before(rest[:1])]
 
     def _rebound(self) -> None:
         if self.pin is not None or not self.runs:
             self.bound = self.pin
             return
-        first = self.runs[0].rows[0]
-        self.bound = Position(int(first[BEFORE]), int(first[BEFORE_TIME]))
+        self.bound = self.runs[0].before

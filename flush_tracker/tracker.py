@@ -137,7 +137,8 @@ class FlushTracker:
         Old news and shapes that are gone move nothing. O(log n) amortized.
         """
         tracked = self._shapes.get(shape)
-        if tracked is None or aligned <= tracked.durable:
+        # A transaction is durable as a whole: one that came again may end at another number than it did before.
+        if tracked is None or aligned.tx <= tracked.durable.tx:
             return False
         if aligned.tx >= self.seen.lsn:
             raise UnalignedFlush(
@@ -196,6 +197,11 @@ class FlushTracker:
         """What may be confirmed, once it is itself on disk. O(log n) amortized over the flushes since the last look."""
         holder = self._holder()
         return self.seen if holder is None or holder.bound is None else holder.bound
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that was received waits for anything: G grows no further until more comes. As costly as G."""
+        return self.open_tx is None and self.g == self.seen
 
     def is_pending(self, shape: int) -> bool:
         """Whether the shape has rows that are not durable. O(1)."""

@@ -4,6 +4,7 @@ Invariants:
     what is confirmed was in the G log before, as of a catalog that lists no shape with less
     a G record's catalog version and its LSN were true at the same moment
     a disk that refuses holds G back, and nothing else
+    G waits for no more to come where all that was received is on disk, unless that was so a moment ago
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from flush_tracker.tracker import FlushTracker
 from shapes.limits import ACKNOWLEDGE_LOOK_SECONDS, ACKNOWLEDGE_SECONDS
 from shapes.threads import in_thread
 from storage.errors import SharedDiskFault
+from storage.head_start import HeadStart
 from storage.limits import FAULT_RETRY_SECONDS
 from storage.progress import Incarnation, ProgressLog, ProgressRecord
 
@@ -38,6 +40,10 @@ class Acknowledger:
         self._confirm = confirm
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
+        self._clock = asyncio.get_running_loop().time
+        self._due_at = 0.0
+        """Of the next confirmation of a G that grows on."""
+        self._head_start = HeadStart(ACKNOWLEDGE_SECONDS)
         self.fault: SharedDiskFault | None = None
         """Why G stands still on its way, if it does."""
 
@@ -46,22 +52,33 @@ class Acknowledger:
         self._news.set()
 
     async def run(self) -> None:
-        """Confirm what there is to confirm, at most every `ACKNOWLEDGE_SECONDS`."""
+        """Confirm what there is to confirm, every `ACKNOWLEDGE_SECONDS`; all there is also between, now and then."""
         while True:
-            with contextlib.suppress(TimeoutError):  # what ends a shape lets G grow too, and need not know of us
-                async with asyncio.timeout(ACKNOWLEDGE_LOOK_SECONDS):
-                    await self._news.wait()
-            self._news.clear()
+            await self._until_due()
             try:
                 await self.acknowledge()
                 self.fault = None
-                await asyncio.sleep(ACKNOWLEDGE_SECONDS)
             except SharedDiskFault as fault:
                 if self.fault is None:
                     logger.error("nothing is confirmed to the server: %s", fault)  # noqa: TRY400 - it says all
                 self.fault = fault
                 self._news.set()
                 await asyncio.sleep(FAULT_RETRY_SECONDS)
+
+    async def _until_due(self) -> None:
+        """Wait until G is to be looked at: it may have grown, and its time has come."""
+        # What ends a shape lets G grow too, and need not know of us.
+        look_at = self._clock() + ACKNOWLEDGE_LOOK_SECONDS
+        has_news = False
+        while (seconds := (self._due() if has_news else look_at) - self._clock()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+                    self._news.clear()
+                    has_news = True
+
+    def _due(self) -> float:
+        return min(self._due_at, self._head_start.allowed_at) if self._tracker.is_settled else self._due_at
 
     async def acknowledge(self) -> None:
         """Confirm G as it is now."""
@@ -71,6 +88,9 @@ class Acknowledger:
                 return  # there was no stream yet
             assert isinstance(incarnation, Incarnation)
             record = ProgressRecord(incarnation, g.lsn, self._catalog_version(), g.commit_time)
-            await in_thread(self._progress.append, record)
+            if self._progress.history.is_news(record):
+                await in_thread(self._progress.append, record)
+                self._due_at = self._clock() + ACKNOWLEDGE_SECONDS
+                self._head_start.done(self._clock())
             if self._tracker.incarnation == incarnation:
                 self._confirm(Lsn(g.lsn))

@@ -6,8 +6,8 @@ while the one before was dealt with are taken together.
 
 Invariants:
     deliveries come in the order of the session; only fragments are joined, and only neighbours
-    with a fragment in hand nothing is waited for longer than GATHER_SECONDS for each shape, or GATHER_GAP_SECONDS
-    and all of it waits no longer than that, or GATHER_SECONDS_MAX, for as long as something comes
+    with a fragment in hand a silent server is waited for no longer than GATHER_SECONDS for each shape, or
+        GATHER_GAP_SECONDS; and one that goes on sending no longer than that, or GATHER_SECONDS_MAX in all
     an error of the session comes behind the fragments before it; a cancelled `next` loses nothing
     the session is asked only while somebody waits in `next`: it never connects anew behind the collector's back
 """
@@ -26,15 +26,28 @@ from shapes.limits import (
     GATHER_SECONDS_MAX,
     GATHER_SHAPES_MIN,
     GATHERED_CHANGES_MAX,
+    QUIET_SECONDS,
 )
+from shapes.quiet import QuietWatch
 
 
 class Gathering:
     """Stands between the session and whoever takes what it brings."""
 
-    def __init__(self, source: Callable[[], Awaitable[Delivery]]) -> None:
-        """`source` may be cancelled at any time without a loss."""
+    def __init__(
+        self,
+        source: Callable[[], Awaitable[Delivery]],
+        is_receiving: Callable[[], bool] = lambda: False,
+        on_quiet: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`source` may be cancelled at any time without a loss.
+
+        `is_receiving`: whether something has come that it has not handed out yet. `on_quiet` is told that nothing
+        comes, and nothing is in hand.
+        """
         self._source = source
+        self._is_receiving = is_receiving
+        self._quiet = QuietWatch(is_receiving, on_quiet, QUIET_SECONDS)
         self._attempt = 0
         self._found: list[Fragment] = []
         """In hand; they can all be joined."""
@@ -57,18 +70,28 @@ class Gathering:
         return arrived
 
     async def _gather(self, gap_seconds: float) -> None:
-        """Take what comes, until nothing has come for so long."""
+        """Take what comes, until nothing has come for so long, and nothing is coming."""
         while self._behind is None and self._changes_count < GATHERED_CHANGES_MAX:
             try:
-                async with asyncio.timeout(gap_seconds) as gap:
-                    delivery = await self._source()
+                delivery = await self._before_silence(gap_seconds)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is raised when its turn comes
-                if isinstance(error, TimeoutError) and gap.expired():
-                    return
                 self._behind = error
             else:
+                if delivery is None:
+                    return
                 if not self._joins(delivery):
                     self._behind = delivery
+
+    async def _before_silence(self, seconds: float) -> Delivery | None:
+        """What comes next; None if nothing does for so long."""
+        try:
+            async with asyncio.timeout(None) as silence:
+                with QuietWatch(self._is_receiving, lambda: silence.reschedule(0.0), seconds):
+                    return await self._source()
+        except TimeoutError:
+            if silence.expired():
+                return None
+            raise
 
     def _joins(self, delivery: Delivery) -> bool:
         """Take a fragment in hand, if it can be joined to those that are there."""
@@ -86,7 +109,10 @@ class Gathering:
         behind, self._behind = self._behind, None
         if isinstance(behind, Exception):
             raise behind
-        return await self._source() if behind is None else behind
+        if behind is not None:
+            return behind
+        with self._quiet:
+            return await self._source()
 
 
 def _pays(delivery: Delivery, touched_count: int) -> bool:

@@ -20,6 +20,10 @@ ACKNOWLEDGE_SECONDS: Final = 0.1
 ACKNOWLEDGE_LOOK_SECONDS: Final = 1.0
 """Whoever lets G grow and tells nobody, as the end of a shape does, is noticed after so long; a look costs nothing."""
 
+QUIET_SECONDS: Final = 0.005
+"""A stream of which nothing has come for so long is quiet: rows then wait for no others to be flushed with. A server
+that has more to send does so sooner, and a flush too many is no harm: they come no more often for it."""
+
 GATHER_SHAPES_MIN: Final = 250
 """A fragment that touches so many shapes costs more for them than for its rows; the next ones are taken together."""
 
@@ -28,17 +32,17 @@ GATHER_CHANGES_MIN: Final = 500
 rows do. Fewer changes are no backlog, and nobody waits for more of them: they come within 50 ms at 10,000 a second."""
 
 GATHER_GAP_SECONDS: Final = 0.01
-"""What a fragment of a backlog waits for the next one: a walsender that has more to send needs some thousandths of a
-second for a batch. A transaction of a thousand rows that is followed by none comes so much later."""
+"""What a fragment of a backlog waits for a server that is silent: one that has more to send is so for moments only. A
+transaction of a thousand rows that is followed by none comes so much later."""
 
-GATHER_SECONDS_MAX: Final = 0.05
-"""What the first of them waits for the last as long as they come: some 15,000 changes at a walsender's pace, for which
-the fixed costs are a tenth of the whole."""
+GATHER_SECONDS_MAX: Final = 0.1
+"""What the first of them waits for the last as long as they come: some 30,000 changes at a walsender's pace, of five
+tables. In pieces of 4,000 they cost twice as much from their decoding to the disk, in pieces of 15,000 a tenth more."""
 
 GATHERED_CHANGES_MAX: Final = 32_768
 """Changes that are taken at once: 10,000 shapes then get three each, and the loop stands still for no longer than with
 one fragment of 8,000, some tenths of a second. Some 10 MB, twice while they are joined; one fragment may come on top.
-Twice as many would halve the cost of a change once more, and take the process above 300 MB."""
+Half as many again would make a change a quarter cheaper, and take the process above 300 MB."""
 
 GATHER_SECONDS: Final = 0.000_02
 """What the first of them waits for the last, for each shape that the fragment before touched: about what that one took,

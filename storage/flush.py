@@ -5,7 +5,7 @@ to each file is noted in the job; the store draws the consequences when the job 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,6 +17,7 @@ from storage.disk import Disk
 from storage.errors import SharedDiskFault, StorageError, from_os_error
 from storage.file_write import FileWrite
 from storage.journal import JournalFile, JournalIndex
+from storage.journal_join import JournalJoin
 from storage.journal_parts import rows_of_shares
 from storage.journal_write import JournalCopy, JournalWrite
 from storage.layout import JOURNAL
@@ -57,7 +58,7 @@ class FlushJob:
     repairs: list[Repair]
     """What earlier failures left in the journal."""
     segments: list[SegmentWrite] = field(default_factory=list)
-    copy: JournalCopy | None = None
+    copy: JournalCopy | JournalJoin | None = None
     journal: JournalWrite | None = None
 
     @property
@@ -144,17 +145,25 @@ def _at_a_time(segments: Iterable[SegmentWrite]) -> Iterator[list[SegmentWrite]]
 class JournalTarget:
     """Which journal file the next block goes to, and which file has to be emptied for it."""
 
-    def __init__(self, index: JournalIndex, bytes_max: int, file_bytes_max: int) -> None:
+    def __init__(self, index: JournalIndex, bytes_max: int, joined_bytes_max: int, file_bytes_max: int) -> None:
         self._index = index
         self._bytes_max = bytes_max
+        self._joined_bytes_max = joined_bytes_max
         self._file_bytes_max = file_bytes_max
-        self._files_max = 2 * bytes_max // file_bytes_max
+        self.joined: JournalFile | None = None
+        """The file that joined shares are appended to."""
         self.current: JournalFile | None = None
         """The file that this process appends to; those of earlier processes are never appended to."""
 
     def next_write(self) -> tuple[JournalFile, FileWrite]:
         """The file for the next block: the current one, or a new one where that is full or there is none."""
-        current = self.current
+        return self._write_to(self.current)
+
+    def next_join(self) -> tuple[JournalFile, FileWrite]:
+        """The same for joined shares."""
+        return self._write_to(self.joined)
+
+    def _write_to(self, current: JournalFile | None) -> tuple[JournalFile, FileWrite]:
         if current is None or current.number not in self._index.files:
             return self.new_write()
         if current.size >= self._file_bytes_max or len(current.refs) >= JOURNAL_FILE_BLOCKS_MAX - 1:
@@ -166,13 +175,19 @@ class JournalTarget:
         file = self._index.new_file()
         return file, FileWrite(file.path, True, 0, 0, self._index.repairs, shared=True)
 
-    def over_bound(self) -> JournalFile | None:
-        """The oldest file, if the journal is too long or in too many pieces; never the one that is being written."""
-        index = self._index
-        if index.size <= self._bytes_max and len(index.files) <= self._files_max:
-            return None
-        oldest = index.files[min(index.files)]
-        return None if oldest is self.current else oldest
+    def over_bound(self) -> list[JournalFile]:
+        """Of young files, and of the others, the oldest if they are too long or too many; the kind first that is most.
+
+        Never a file that is being written.
+        """
+        found: list[tuple[float, JournalFile]] = []
+        for is_young, bytes_max in ((True, self._bytes_max), (False, self._joined_bytes_max)):
+            files = [file for file in self._index.files.values() if file.is_young is is_young]
+            size = max(sum(file.size for file in files), len(files) * self._file_bytes_max / 2)
+            oldest = min(files, key=lambda file: file.number, default=None)
+            if oldest is not None and size > bytes_max and oldest is not self.current and oldest is not self.joined:
+                found.append((size / bytes_max, oldest))
+        return [file for _, file in sorted(found, key=lambda one: -one[0])]
 
 
 def plan_segment(drained: Drained, files: LogFiles, index: JournalIndex) -> SegmentWrite:
@@ -187,14 +202,35 @@ def plan_segment(drained: Drained, files: LogFiles, index: JournalIndex) -> Segm
     return SegmentWrite(drained, carried, segment, file, tail.last, tail.aligned, tail.wire_end)
 
 
-def logs_to_move(
-    index: JournalIndex, oldest: JournalFile, find: Callable[[int], OpenLog | None], most: int
-) -> Iterable[ShapeLog]:
-    """Some logs of the oldest journal file that can go to their segments; none if only bare commits are left in it."""
-    found = 0
+@dataclass(slots=True)
+class Leaving:
+    """The logs that leave the oldest journal file next."""
+
+    moving: dict[int, ShapeLog] = field(default_factory=dict)
+    """To their segments."""
+    joining: list[int] = field(default_factory=list)
+    """To a file of joined shares, with what else they have in young files."""
+
+    def __len__(self) -> int:
+        return len(self.moving) + len(self.joining)
+
+
+def logs_to_leave(
+    index: JournalIndex,
+    oldest: JournalFile,
+    find: Callable[[int], OpenLog | None],
+    most: int,
+    bytes_max: int,
+    must_move: Container[int],
+) -> Leaving:
+    """Some logs of a journal file; none if nothing is left in it but commits that have no segment to go to.
+
+    Out of a young file only those move that have `bytes_max` in the journal, or rows of an open transaction.
+    """
+    leaving = Leaving()
     for number in index.logs_in(oldest.number):
-        if found == most:
-            return
+        if len(leaving) >= most:
+            break
         try:
             log = find(number)
         except (OSError, StorageError) as error:
@@ -202,8 +238,20 @@ def logs_to_move(
             continue
         if log is None:
             index.drop(number)
-            continue
-        can_move = bool(log.state.pending) or log.files.takes_commits or index.has_rows(number)
-        if log.state.fault is None and can_move:
-            found += 1
-            yield log.state
+        elif log.state.fault is not None or not index.is_needed(oldest.number, number):
+            continue  # a log that was opened just now may turn out to have all of it in its segments
+        elif oldest.is_young and number not in must_move and _is_to_join(log, bytes_max):
+            leaving.joining.append(number)
+        elif log.state.pending or log.files.takes_commits or index.has_rows(number):
+            leaving.moving[number] = log.state
+    return leaving
+
+
+def _is_to_join(log: OpenLog, bytes_max: int) -> bool:
+    """Whether it is too little for a file, and all of it committed by what is on disk.
+
+    Not while the end of its segment is unknown: that may have some of the shares, and a start knows them by their ends.
+    """
+    state, files = log.state, log.files
+    is_little = state.stored_wire_end - files.tail().wire_end < bytes_max
+    return is_little and state.stored <= state.durable and not files.repairs

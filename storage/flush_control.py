@@ -16,7 +16,9 @@ from itertools import islice
 from storage import limits
 from storage.errors import LogFault, SharedDiskFault
 from storage.file_write import Stage
-from storage.flush import Flushed, FlushJob, JournalTarget, logs_to_move, plan_segment
+from storage.flush import Flushed, FlushJob, JournalTarget, Leaving, logs_to_leave, plan_segment
+from storage.journal import JournalFile
+from storage.journal_join import JournalJoin
 from storage.journal_write import JournalCopy, JournalWrite
 from storage.layout import journal_path
 from storage.metrics import Metric, Metrics
@@ -36,6 +38,7 @@ class FlushOptions:
     own_segment_bytes: int = limits.OWN_SEGMENT_FLUSH_BYTES
     segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
     journal_bytes_max: int = limits.JOURNAL_BYTES_MAX
+    journal_joined_bytes_max: int = limits.JOURNAL_JOINED_BYTES_MAX
     journal_flush_bytes_max: int = limits.JOURNAL_FLUSH_BYTES_MAX
     journal_file_bytes_max: int = limits.JOURNAL_FILE_BYTES_MAX
     fault_retry_seconds: float = limits.FAULT_RETRY_SECONDS
@@ -49,19 +52,23 @@ class FlushControl:
         self._buffer = buffer
         self._metrics = metrics
         self._options = options
-        self._target = JournalTarget(logs.index, options.journal_bytes_max, options.journal_file_bytes_max)
+        self._target = JournalTarget(
+            logs.index, options.journal_bytes_max, options.journal_joined_bytes_max, options.journal_file_bytes_max
+        )
         self.job: FlushJob | None = None
         self.fault: SharedDiskFault | None = None
         """Why writing pauses; cleared by the first write that succeeds, or when nothing is left to write."""
         self._retry_at = 0.0
-        self._journal_grew = 0
-        """Bytes of the journal's blocks since logs were last moved out of it."""
+        self._grew = {True: 0, False: 0}
+        """Bytes of blocks in young and in other journal files, since logs last left files of the kind."""
+        self._must_move: set[int] = set()
+        """Logs that could not be joined, since something cannot be read: each by itself, it is that log's fault."""
         self._cannot_empty = False
         """The journal is too long, but what it holds can neither go to segments nor shrink: wait for new blocks."""
 
     def next_due_at(self) -> float | None:
         """When `begin` will have something to do; None while only an append or a commit can bring that about."""
-        must_empty = self._target.over_bound() is not None and not self._cannot_empty
+        must_empty = bool(self._target.over_bound()) and not self._cannot_empty
         due_at = 0.0 if must_empty else self._buffer.next_due_at()
         return due_at if due_at is None or self.fault is None else max(due_at, self._retry_at)
 
@@ -110,7 +117,9 @@ class FlushControl:
                 flushed += self._journal_done(job.journal)
             else:
                 failed += self._journal_failed(job.journal)
-        if job.copy is not None:
+        if isinstance(job.copy, JournalJoin):
+            self._settle_join(job.copy)
+        elif job.copy is not None:
             self._settle_copy(job.copy)  # last: the removal that it leaves is for the next write
         self._retire_journals()
         self._note_fault(job, now)
@@ -131,23 +140,38 @@ class FlushControl:
                 return count
         return len(small)
 
-    def _emptying(self) -> tuple[dict[int, ShapeLog], JournalCopy | None]:
-        """Logs to be moved out of the oldest journal file, if the journal is too long; else what is left is copied."""
-        index = self._logs.index
-        oldest = self._target.over_bound()
-        if oldest is None:
-            self._journal_grew = 0
-            return {}, None
-        most = max(limits.JOURNAL_LOGS_PER_FLUSH, self._logs_to_keep_pace())
-        moving = {log.number: log for log in logs_to_move(index, oldest, self._logs.find, most)}
-        self._journal_grew = 0
-        living = [] if moving else index.living(oldest.number)
-        shrinks = 2 * len(living) < sum(map(len, oldest.directories))
-        self._cannot_empty = not moving and not shrinks
-        if moving or not shrinks:
-            return moving, None
-        target, file = self._target.new_write()
-        return {}, JournalCopy(living, target, file, oldest.number)
+    def _emptying(self) -> tuple[dict[int, ShapeLog], JournalCopy | JournalJoin | None]:
+        """Logs that leave the oldest journal file, if the journal is too long; if none can, what is left is copied."""
+        files = self._target.over_bound()
+        for oldest in files:
+            self._cannot_empty = False
+            leaving = self._leaving(oldest)
+            if leaving:
+                return leaving.moving, self._join(leaving.joining)
+            living = self._logs.index.living(oldest.number)
+            if 2 * len(living) < sum(map(len, oldest.directories)):
+                target, file = self._target.new_write()
+                return {}, JournalCopy(living, target, file, oldest.number)
+            self._cannot_empty = True
+        if not files:
+            self._grew = {True: 0, False: 0}
+        return {}, None
+
+    def _leaving(self, oldest: JournalFile) -> Leaving:
+        """So many that all logs leave while the files of the kind grow by as much as they may be."""
+        index, options, is_young = self._logs.index, self._options, oldest.is_young
+        bytes_max = options.journal_bytes_max if is_young else options.journal_joined_bytes_max
+        pace = len(index.logs()) * self._grew[is_young] // bytes_max
+        self._grew[is_young] = 0
+        most = max(limits.JOURNAL_LOGS_PER_FLUSH, pace)
+        return logs_to_leave(index, oldest, self._logs.find, most, options.own_segment_bytes, self._must_move)
+
+    def _join(self, logs: Sequence[int]) -> JournalJoin | None:
+        if not logs:
+            return None
+        scattered = self._logs.index.scattered(logs).up_to(limits.JOURNAL_JOIN_BYTES_MAX)
+        target, file = self._target.next_join()
+        return JournalJoin(scattered, target, file)
 
     def _scattered(self, small: Sequence[tuple[ShapeLog, Trigger]]) -> dict[int, ShapeLog]:
         """Logs that are in so many pieces of the journal that their readers feel it; a few at a time."""
@@ -155,15 +179,11 @@ class FlushControl:
         found = (log for log, _ in small if shares_count(log.number) >= limits.JOURNAL_LOG_SHARES_MAX)
         return {log.number: log for log in islice(found, limits.JOURNAL_LOGS_PER_FLUSH)}
 
-    def _logs_to_keep_pace(self) -> int:
-        """So many that all logs of the journal are moved while it grows by as much as it may hold."""
-        return len(self._logs.index.logs()) * self._journal_grew // self._options.journal_bytes_max
-
     def _plan(
         self,
         own: list[tuple[ShapeLog, Trigger]],
         small: list[tuple[ShapeLog, Trigger]],
-        copy: JournalCopy | None,
+        copy: JournalCopy | JournalJoin | None,
         written_at: int,
     ) -> FlushJob:
         triggers = {log.number: trigger for log, trigger in (*own, *small)}
@@ -207,7 +227,7 @@ class FlushControl:
         self._cannot_empty = False
         for ref, directory, _ in write.directories:
             index.add_block(write.target, ref, directory)
-            self._journal_grew += ref.header.size
+            self._grew[True] += ref.header.size
         return [
             one for drained in write.drained for one in self._log_done(drained, write.wire_ends[drained.log.number])
         ]
@@ -219,6 +239,22 @@ class FlushControl:
         for drained in write.drained:
             drained.log.failed()
         return [drained.log for drained in write.drained]
+
+    def _settle_join(self, join: JournalJoin) -> None:
+        index = self._logs.index
+        if join.file.stage is not Stage.DONE:
+            self._target.joined = None
+            index.repairs.extend([join.file.repair] if join.file.repair else [])
+            if isinstance(join.file.failure, LogFault):
+                self._must_move |= set(join.logs)
+            return
+        assert join.directory is not None
+        if join.target.number not in index.files:
+            index.add_file(join.target)
+        self._target.joined = join.target
+        (ref,) = join.file.refs
+        index.join(join.scattered, join.target, ref, join.directory)
+        self._grew[False] += ref.header.size
 
     def _settle_copy(self, copy: JournalCopy) -> None:
         index = self._logs.index
@@ -244,10 +280,15 @@ class FlushControl:
     def _retire_journals(self) -> None:
         """Closed files whose shares are all in segments go before the next journal write."""
         index = self._logs.index
-        for number in [number for number, file in index.files.items() if not file.live]:
-            if index.files[number] is not self._target.current:
-                index.drop_file(number)
-                index.repairs.append(Repair(journal_path(number), 0))
+        is_oldest_there = False
+        for number, file in sorted(index.files.items()):
+            is_needed = file.live or file is self._target.current or file is self._target.joined
+            if is_needed or (file.is_young and is_oldest_there):
+                # Joined shares name the oldest young file that they may come from: while it is there, all others are.
+                is_oldest_there = is_oldest_there or file.is_young
+                continue
+            index.drop_file(number)
+            index.repairs.append(Repair(journal_path(number), 0))
 
     def _note_fault(self, job: FlushJob, now: float) -> None:
         failure = job.failure

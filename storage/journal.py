@@ -3,7 +3,8 @@
 Invariants:
     files are numbered, only the newest is appended to, and only by the process that made it
     a log's rows are its segments, then its shares here, chained by `previous`
-    live = the number of a file's shares that no segment has taken over; at 0 a closed file may be removed
+    live = the number of a file's shares that no segment and no other file has taken over; at 0 a closed file may go
+    a share that a join made counts instead of those that it was made of, while a crash has left both
     a file is never cut in its middle: what must go is left behind when the rest is copied into the next file
 """
 
@@ -13,14 +14,18 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from storage import layout
 from storage.block import BlockFlag
 from storage.errors import LogFault
-from storage.journal_block import Directory, PackedDirectory, ShareEntry
+from storage.journal_block import DIRECTORY_FIELDS, Directory, PackedDirectory, ShareEntry
 from storage.limits import JOURNAL_LOGS_IN_ORDER_MAX
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.repair import Repair
+from storage.rows import Flags, Unsigned
 from storage.scan import BlockRef
+from storage.scattered import Scattered
 
 # A share's code is the serial of its block, then its row: 26 bits count the shares of the largest block, and 38 bits of
 # serials last for centuries of ten blocks a second.
@@ -63,6 +68,11 @@ class JournalFile:
     """Of the blocks, in the index."""
     unreadable: list[Unreadable] = field(default_factory=list)
 
+    @property
+    def is_young(self) -> bool:
+        """Whether its shares are as flushes wrote them; in other files they are joined, or copies."""
+        return not (self.refs and self.refs[0].header.log)
+
 
 @dataclass(frozen=True, slots=True)
 class _Block:
@@ -71,6 +81,8 @@ class _Block:
     file: JournalFile
     ref: BlockRef
     directory: PackedDirectory
+    is_needed: Flags
+    """Of each share, whether it still is."""
 
 
 @dataclass(slots=True)
@@ -88,7 +100,11 @@ class _InOrder:
         if self.shares and found and _place(found[0]) < _place(self.shares[-1]):
             return False
         for share in found:
-            entry, before = share.entry, self.shares[-1].entry if self.shares else None
+            entry = share.entry
+            while self.shares and _has_joined(entry, self.shares[-1].entry):
+                self.shares.pop()
+                self.lasts.pop()
+            before = self.shares[-1].entry if self.shares else None
             if before is None or entry.last > before.last or entry.aligned > before.aligned:
                 self.shares.append(share)
                 self.lasts.append(entry.last)
@@ -97,6 +113,14 @@ class _InOrder:
 
 def _place(share: JournalShare) -> tuple[LogOffset, LogOffset, str]:
     return share.entry.last, share.entry.aligned, share.ref.path
+
+
+def _has_joined(joined: ShareEntry, entry: ShareEntry) -> bool:
+    """Whether a share begins before another, and ends no sooner: only one that was made of it does."""
+    if joined.last < entry.last or joined.aligned < entry.aligned or not joined.rows:
+        return False
+    is_more = (joined.last, joined.aligned) > (entry.last, entry.aligned)
+    return joined.previous < entry.previous or (joined.previous == entry.previous and entry.rows > 0 and is_more)
 
 
 class JournalIndex:
@@ -119,6 +143,16 @@ class JournalIndex:
         """Bytes of all files."""
         return sum(file.size for file in self.files.values())
 
+    @property
+    def young_files(self) -> dict[int, JournalFile]:
+        """The files that hold what flushes wrote."""
+        return {number: file for number, file in self.files.items() if file.is_young}
+
+    @property
+    def joined_files(self) -> dict[int, JournalFile]:
+        """The others."""
+        return {number: file for number, file in self.files.items() if not file.is_young}
+
     def new_file(self) -> JournalFile:
         """A file for the next number, not in the index yet. A number is used once, whatever becomes of the file."""
         file = JournalFile(self._next_number, layout.journal_path(self._next_number))
@@ -132,7 +166,7 @@ class JournalIndex:
 
     def add_block(self, file: JournalFile, ref: BlockRef, directory: Directory) -> None:
         """A block that is on disk and synced."""
-        block = _Block(file, ref, directory.packed())
+        block = _Block(file, ref, directory.packed(), np.ones(len(directory), np.bool_))
         serial = self._next_serial
         self._next_serial += 1
         self._blocks[serial] = block
@@ -174,13 +208,25 @@ class JournalIndex:
             del self._in_order[next(iter(self._in_order))]
         return known.shares[0 if after is None else bisect_right(known.lasts, after) :]
 
+    def drop_doubled(self, log: int) -> None:
+        """Let go of what does not count, since a crash left it beside a copy or a join that is certain."""
+        shares = {code: self._share(code) for code in self._codes.get(log, ())}
+        counted = _InOrder()
+        counted.take(list(shares.values()))
+        if len(counted.shares) < len(shares):
+            numbers = set(map(id, counted.shares))
+            kept = [code for code, share in shares.items() if id(share) in numbers]
+            for code in shares.keys() - set(kept):
+                self._let_go(code)
+            self._keep(log, kept)
+
     def drop_covered(self, log: int, last: LogOffset, aligned: LogOffset) -> None:
         """The segments have these shares too: the crash came after they were carried over."""
         kept = []
         for code in self._codes.get(log, ()):
             entry = self._share(code).entry
             if entry.last <= last and entry.aligned <= aligned:
-                self._block(code).file.live -= 1
+                self._let_go(code)
             else:
                 kept.append(code)
         self._keep(log, kept)
@@ -189,41 +235,84 @@ class JournalIndex:
         """A segment has all that the journal held of this log, or the log is gone."""
         self._in_order.pop(log, None)
         for code in self._codes.pop(log, ()):
-            self._block(code).file.live -= 1
+            self._let_go(code)
 
     def drop_file(self, number: int) -> None:
         """The file was removed, after its living shares were copied or taken over."""
-        file = self.files.pop(number)
-        for directory in file.directories:
-            for log in set(directory.logs()):
-                self._keep(log, [code for code in self._codes.get(log, ()) if self._block(code).file is not file])
-        for serial in file.serials:
+        for log in self.logs_in(number):
+            kept = [code for code in self._codes[log] if self._block(code).file.number != number]
+            self._keep(log, kept)
+        for serial in self.files.pop(number).serials:
             del self._blocks[serial]
 
     def logs_in(self, number: int) -> list[int]:
         """The logs for which a file is still needed, in order."""
-        file = self.files[number]
-        found = sorted({log for directory in file.directories for log in directory.logs()})
-        return [log for log in found if any(self._block(code).file is file for code in self._codes.get(log, ()))]
+        blocks = [self._blocks[serial] for serial in self.files[number].serials]
+        found = [block.directory.column("log")[block.is_needed] for block in blocks]
+        logs: list[int] = np.unique(np.concatenate(found)).tolist() if found else []
+        return logs
+
+    def is_needed(self, number: int, log: int) -> bool:
+        """Whether a file is still needed for a log."""
+        return any(self._block(code).file.number == number for code in self._codes.get(log, ()))
+
+    def scattered(self, logs: Iterable[int]) -> Scattered:
+        """What these logs have in young files; no object is made of a share."""
+        codes = np.concatenate([np.frombuffer(self._codes[log], np.uint64) for log in logs])
+        codes = codes[np.argsort(codes >> _ROW_BITS, kind="stable")]
+        serials, starts = np.unique(codes >> _ROW_BITS, return_index=True)
+        parts: list[tuple[_Block, Unsigned]] = []
+        for serial, own in zip(serials.tolist(), np.split(codes, starts[1:]), strict=True):
+            block = self._blocks[serial]
+            if block.file.is_young:
+                parts.append((block, own))
+        rows = [(own & np.uint64(_ROW_MASK)).astype(np.int64) for _, own in parts]
+        columns = {
+            name: np.concatenate(
+                [block.directory.column(name, some) for (block, _), some in zip(parts, rows, strict=True)]
+            )
+            for name in DIRECTORY_FIELDS
+        }
+        order = np.lexsort([columns[name] for name in ("aligned_op", "aligned_tx", "last_op", "last_tx", "log")])
+        numbers = np.repeat(np.arange(len(parts)), [len(own) for _, own in parts])
+        return Scattered(
+            {name: values[order] for name, values in columns.items()},
+            np.concatenate([own for _, own in parts])[order],
+            numbers[order],
+            [block.ref for block, _ in parts],
+            min(block.file.number for block, _ in parts),
+        )
+
+    def join(self, scattered: Scattered, file: JournalFile, ref: BlockRef, directory: Directory) -> None:
+        """A block has these shares, joined, and is synced."""
+        taken: set[int] = set(scattered.codes.tolist())
+        for code in taken:
+            self._let_go(code)
+        logs = set(directory.logs())
+        gone = logs - self._codes.keys()
+        self.add_block(file, ref, directory)
+        for log in logs:
+            self._keep(log, [code for code in self._codes[log] if code not in taken])
+        for log in gone:
+            self.drop(log)
 
     def living(self, number: int) -> list[JournalShare]:
         """The shares of a file that are still needed, in the order of the file."""
         file = self.files[number]
-        shares = []
-        for serial, directory in zip(file.serials, file.directories, strict=True):
-            for row, log in enumerate(directory.logs()):
-                code = serial << _ROW_BITS | row
-                if code in self._codes.get(log, ()):
-                    shares.append(self._share(code))
+        shares: list[JournalShare] = []
+        for serial in file.serials:
+            rows = np.flatnonzero(self._blocks[serial].is_needed)
+            shares += [self._share(serial << _ROW_BITS | row) for row in rows.tolist()]
         return shares
 
     def aligned(self, logs: Collection[int]) -> dict[int, LogOffset]:
         """What each log's shares claim at most, for many logs at once: no object is made of a share."""
         found = dict.fromkeys(logs, SNAPSHOT_END)
-        for serial, block in self._blocks.items():
+        for block in self._blocks.values():
             offsets = block.directory.offsets("aligned")
-            for row, (log, aligned) in enumerate(zip(block.directory.logs(), offsets, strict=True)):
-                if log in found and aligned > found[log] and serial << _ROW_BITS | row in self._codes.get(log, ()):
+            needed = block.is_needed.tolist()
+            for log, aligned, is_needed in zip(block.directory.logs(), offsets, needed, strict=True):
+                if is_needed and log in found and aligned > found[log]:
                     found[log] = aligned
         return found
 
@@ -241,6 +330,11 @@ class JournalIndex:
             self._codes[log] = array("Q", codes)
         else:
             self._codes.pop(log, None)
+
+    def _let_go(self, code: int) -> None:
+        block = self._block(code)
+        block.is_needed[code & _ROW_MASK] = False
+        block.file.live -= 1
 
     def _share(self, code: int) -> JournalShare:
         block = self._block(code)

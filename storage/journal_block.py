@@ -21,7 +21,7 @@ from storage.parts import Part, decode_batches, encode_batches
 from storage.rows import Integers, Unsigned
 from storage.share import Share
 
-_FIELDS: Final = (
+DIRECTORY_FIELDS: Final = (
     "log",
     "flags",
     "previous_tx",
@@ -37,8 +37,8 @@ _FIELDS: Final = (
     "table",
     "row",
 )
-_ROWS: Final = _FIELDS.index("rows")
-_SCHEMA: Final = pa.schema([pa.field(name, pa.uint64(), False) for name in _FIELDS])
+_ROWS: Final = DIRECTORY_FIELDS.index("rows")
+_SCHEMA: Final = pa.schema([pa.field(name, pa.uint64(), False) for name in DIRECTORY_FIELDS])
 
 
 class ShareEntry(NamedTuple):
@@ -88,14 +88,18 @@ class PackedDirectory:
 
     def logs(self) -> list[int]:
         """The log of each share."""
-        least, above = self.columns[0]
-        numbers: list[int] = (above.astype(np.uint64) + np.uint64(least)).tolist()
+        numbers: list[int] = self.column("log").tolist()
         return numbers
+
+    def column(self, name: str, rows: Integers | slice = slice(None)) -> Unsigned:
+        """A column as it was, or some rows of it."""
+        least, above = self.columns[DIRECTORY_FIELDS.index(name)]
+        values: Unsigned = above[rows].astype(np.uint64) + np.uint64(least)
+        return values
 
     def offsets(self, name: str) -> list[LogOffset]:
         """One of the offsets of each share."""
-        tx, op = (self.columns[_FIELDS.index(f"{name}_{part}")] for part in ("tx", "op"))
-        return offsets_of(*((above.astype(np.uint64) + np.uint64(least)).tolist() for least, above in (tx, op)))
+        return offsets_of(self.column(f"{name}_tx").tolist(), self.column(f"{name}_op").tolist())
 
     def has_rows(self, row: int) -> bool:
         """Whether the share is more than a commit."""
@@ -158,9 +162,8 @@ def encode_journal(parts: Sequence[JournalPart]) -> EncodedJournal:
     shares = [share for part in parts for share in part.shares]
     gathered = _Gathered(shares)
     directory = _directory(parts, gathered)
-    batch = pa.RecordBatch.from_arrays([pa.array(directory.columns[name]) for name in _FIELDS], schema=_SCHEMA)
     return EncodedJournal(
-        parts=[encode_batches([batch]), *(encode_batches([table]) for table in gathered.tables)],
+        parts=encoded_parts(directory, gathered.tables),
         directory=directory,
         tables=gathered.tables,
         first=min((share.first for share in shares), default=parts[0].previous),
@@ -170,13 +173,19 @@ def encode_journal(parts: Sequence[JournalPart]) -> EncodedJournal:
     )
 
 
+def encoded_parts(directory: Directory, tables: Sequence[pa.RecordBatch]) -> list[Part]:
+    """A block's parts: the directory, then the rows."""
+    batch = pa.RecordBatch.from_arrays([pa.array(directory.columns[name]) for name in DIRECTORY_FIELDS], schema=_SCHEMA)
+    return [encode_batches([batch]), *(encode_batches([table]) for table in tables)]
+
+
 def _directory(parts: Sequence[JournalPart], gathered: "_Gathered") -> Directory:
     """A row for each share, and for each part without shares: a commit that came after its rows."""
     shares = gathered.shares
     shares_count = np.array([len(part.shares) for part in parts], np.int64)
     entries_count = np.maximum(shares_count, 1)
     ends = np.cumsum(entries_count)
-    columns: dict[str, Unsigned] = {name: np.zeros(int(ends[-1]), np.uint64) for name in _FIELDS}
+    columns: dict[str, Unsigned] = {name: np.zeros(int(ends[-1]), np.uint64) for name in DIRECTORY_FIELDS}
     columns["log"] = np.repeat(np.array([part.log for part in parts], np.uint64), entries_count)
     # A share but the last claims what was durable, or a tear between them would go unseen.
     _put_offsets(columns, "aligned", slice(None), [part.durable for part in parts], entries_count)
@@ -246,15 +255,21 @@ class _Gathered:
     def _cut(self, table: pa.RecordBatch, shares: Integers) -> None:
         """Make parts of the rows of one schema: whoever wants some of the shares need not read all."""
         shares = shares[np.argsort(self.row[shares])]  # a log has shares of several sources, and they are elsewhere
-        rows = self.row[shares]
-        number = rows * table.nbytes // (table.num_rows * JOURNAL_PART_BYTES)
-        is_first = np.diff(number, prepend=-1) > 0
-        starts = rows[is_first]
-        part = np.cumsum(is_first) - 1
+        part, row, tables = cut_into_parts(table, self.row[shares])
         self.table[shares] = len(self.tables) + part
-        self.row[shares] -= starts[part]
-        stops = [*starts[1:].tolist(), table.num_rows]
-        self.tables += [table.slice(start, stop - start) for start, stop in zip(starts.tolist(), stops, strict=True)]
+        self.row[shares] = row
+        self.tables += tables
+
+
+def cut_into_parts(table: pa.RecordBatch, rows: Integers) -> tuple[Integers, Integers, list[pa.RecordBatch]]:
+    """Cut a table in front of some of these rows: for each of them its part and its place in there; and the parts."""
+    number = rows * table.nbytes // (table.num_rows * JOURNAL_PART_BYTES)
+    is_first = np.diff(number, prepend=-1) > 0
+    starts = rows[is_first]
+    part = np.cumsum(is_first) - 1
+    stops = [*starts[1:].tolist(), table.num_rows]
+    tables = [table.slice(start, stop - start) for start, stop in zip(starts.tolist(), stops, strict=True)]
+    return part, rows - starts[part], tables
 
 
 def _rows_of(held: Sequence[Share]) -> pa.RecordBatch:
@@ -274,9 +289,9 @@ def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def decode_directory(part: memoryview) -> Directory:
     """The first part of a journal block: all that recovery needs."""
     batch = decode_batches(part)[0]
-    if batch.schema.names != list(_FIELDS):
+    if batch.schema.names != list(DIRECTORY_FIELDS):
         raise CorruptBlock("a journal block does not start with a directory", found=batch.schema.names)
-    return Directory({name: batch.column(name).to_numpy(zero_copy_only=True) for name in _FIELDS})
+    return Directory({name: batch.column(name).to_numpy(zero_copy_only=True) for name in DIRECTORY_FIELDS})
 
 
 def part_of_share(entry: ShareEntry) -> int:

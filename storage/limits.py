@@ -92,10 +92,15 @@ SEGMENT_BYTES_MAX: Final = 64 * MIB
 JOURNAL_FILE_BYTES_MAX: Final = 16 * MIB
 """A journal file is closed at this size; the oldest closed one is the next to be emptied into segments."""
 
-JOURNAL_BYTES_MAX: Final = 256 * MIB
-"""All journal files together: bounds what start-up reads before the first row is served. Beyond this, all logs are
-moved out while it grows by as much again, so it stays near twice this at most, and its index at some 40 MB. A log that
-moves costs a file of its own and its sync, half a millisecond and more: with 10,000 logs that is dear below 256 MiB."""
+JOURNAL_BYTES_MAX: Final = 64 * MIB
+"""Journal files as flushes write them: beyond this, the shares of all logs are joined, or moved to segments, while it
+grows by as much again, so it stays near twice this at most. Of 10,000 logs that take turns a share has four rows, and
+125,000 such shares are some 6 MB of index."""
+
+JOURNAL_JOINED_BYTES_MAX: Final = 1024 * MIB
+"""Journal files with joined shares: beyond this, the logs of the oldest one move to their segments, which costs each a
+file and its sync, half a millisecond and more. 10,000 logs have 100 KB each by then: it is a few hundredths of what it
+costs to write these. Start-up reads their directories, some 40 MB for as many logs."""
 
 JOURNAL_LOG_SHARES_MAX: Final = 128
 """Shares of one log in the journal; with more it moves to its segment, in one block. A quiet table that gets a few rows
@@ -103,6 +108,10 @@ ten times a second fills no journal for hours, and whoever reads it goes from sh
 
 JOURNAL_LOGS_IN_ORDER_MAX: Final = 256
 """Logs whose shares in the journal are kept as objects for the next reader: some 700 bytes a share, 23 MB in all."""
+
+JOURNAL_JOIN_BYTES_MAX: Final = 4 * MIB
+"""Rows that are joined at a time, of some hundred logs: with what is read and copied for it, four times as much memory.
+Fewer would read each part more often, since one has the rows of some hundred logs."""
 
 JOURNAL_PART_BYTES: Final = 256 * KIB
 """Rows of a journal block are cut into parts of about this. A part is read and checked whole: who wants the rows of one
@@ -181,11 +190,9 @@ COMPACTION_BYTES_MAX: Final = 128 * MIB
 """Segments that one compaction takes: two, at three to five times their size in memory, as a fold."""
 
 FOLD_STEP_BYTES: Final = 128 * MIB
-"""What a fold takes of a log with a small base: two segments, at three (rows of 400 bytes) to five times (of 20) their
-size in memory, for a few seconds."""
-
-FOLD_BYTES_MAX: Final = 256 * MIB
-"""Base and prefix that are folded into a new base, in memory: about 1.2 GB at its worst, within a container of 2 GB."""
+"""What a fold holds of base and log at a time: a segment of the log, and half as much of the base; at three (rows of
+400 bytes) to five times (of 20) their size in memory, for a few seconds. A larger base is read in parts, a larger
+transaction in passes."""
 
 IDLE_SECONDS: Final = 1.0
 """A flusher with nothing to do looks again after this, should nobody have woken it."""

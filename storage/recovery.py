@@ -124,6 +124,7 @@ class _Opening:
     def run(self, repairs: list[Repair]) -> OpenedLog:
         disk, log, index = self._disk, self._log, self._index
         run_repairs(disk, repairs)
+        index.drop_doubled(log)  # or it would be joined once more, with what came later
         segments, dead = list_segments(disk, log)
         bases = list_bases(disk, log)
         kept = [base for base in bases if base.is_complete or base.damage is not None]

@@ -187,6 +187,12 @@ class Store:
         with self.lock:
             self._intake.covered = covered
 
+    def quiet(self) -> None:
+        """Nothing more is on its way: rows need not wait for others to be flushed with."""
+        with self.lock:
+            self._buffer.quiet()
+        self._after_change(())
+
     def abandon(self) -> None:
         """The connection is lost: drop every open transaction, in memory and on disk, synced (A3).
 
@@ -231,7 +237,8 @@ class Store:
             self._finish_removals()
             self._room.notify_all()
             is_waited_for = bool(self._marks)
-            stopped = [log for log in job.triggers if self._has_stopped(log)] if is_waited_for else []
+            touched = [(log, self.logs.peek(log)) for log in job.triggers] if is_waited_for else []
+            stopped = [log for log, opened in touched if opened is not None and opened.state.fault is not None]
         if is_waited_for:
             for one in flushed:
                 self._marks.durable(one.log, one.aligned)
@@ -351,10 +358,6 @@ class Store:
             }
 
     # Inside, under the lock
-
-    def _has_stopped(self, log: int) -> bool:
-        opened = self.logs.peek(log)
-        return opened is not None and opened.state.fault is not None
 
     def _writable(self, log: int) -> OpenLog:
         if self._must_abandon:

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from storage import limits
 from storage.errors import BufferFull
+from storage.head_start import HeadStart
 from storage.shape_log import ShapeLog
 from storage.share import Share
 
@@ -24,6 +25,8 @@ class Trigger(StrEnum):
     ROWS = "rows"
     AGE = "age"
     """The oldest unflushed row waited long enough, whether or not another followed."""
+    QUIET = "quiet"
+    """Nothing more is on its way that the rows could be flushed with."""
     COMMIT = "commit"
     """A commit came after its rows were flushed, or during: a header must say so, and nothing else will come (A5)."""
     PRESSURE = "pressure"
@@ -61,6 +64,9 @@ class WriteBuffer:
         self._due: dict[int, tuple[ShapeLog, Trigger]] = {}
         self._has_news = False
         self._must_make_room = False
+        self._is_quiet = False
+        self._head_start = HeadStart(options.flush_age_seconds)
+        """Of flushes of all logs: they come no more often for those that do not wait for the age."""
 
     def admit(self, log: ShapeLog, share_size: int, source_size: int) -> None:
         """Raise `BufferFull` unless the rows fit; a single append larger than a bound is let in when alone."""
@@ -84,8 +90,14 @@ class WriteBuffer:
         """Somebody waits for room: whatever is held is due."""
         self._must_make_room = bool(self._dirty)
 
+    def quiet(self) -> None:
+        """Nothing more is on its way: rows wait for no others, until one comes."""
+        if self._dirty and not self._is_quiet:
+            self._is_quiet = self._has_news = True
+
     def hold(self, log: ShapeLog, share: Share) -> None:
         """A log took a share."""
+        self._is_quiet = False
         self._add(share)
         if len(log.pending) == 1:
             self._dirty.pop(log.number, None)  # it may owe a commit since earlier, but its rows are the youngest
@@ -177,10 +189,14 @@ class WriteBuffer:
         return None
 
     def due(self, now: float) -> dict[int, tuple[ShapeLog, Trigger]]:
-        """The logs whose flush is due. If the oldest waited too long or the buffer is full: all that hold rows."""
-        aged_at = self._aged_at()
+        """The logs whose flush is due: all, if the oldest waited too long or waits in vain, or the buffer is full."""
+        aged_at, quiet_at = self._aged_at(), self._quiet_at()
         if aged_at is not None and now >= aged_at:
+            self._head_start.done(now)
             return self._all(Trigger.AGE)
+        if quiet_at is not None and now >= quiet_at:
+            self._head_start.done(now)
+            return self._all(Trigger.QUIET)
         if self._must_make_room or self._is_at_bound:
             self._must_make_room = False
             return self._all(Trigger.PRESSURE)
@@ -191,15 +207,20 @@ class WriteBuffer:
         return [log for log in self._dirty.values() if log.pending_size < below and log.window is None]
 
     def next_due_at(self) -> float | None:
-        """When the age of the oldest row will make a flush due; None if nothing waits. 0 if something is due now."""
+        """When time alone will make a flush due; None if nothing waits. In the past if something is due now."""
         if self._due or self._must_make_room or self._is_at_bound:
             return 0.0
-        return self._aged_at()
+        aged_at, quiet_at = self._aged_at(), self._quiet_at()
+        return quiet_at if aged_at is None or (quiet_at is not None and quiet_at < aged_at) else aged_at
 
     def _aged_at(self) -> float | None:
         """When the oldest row has waited long enough: one sum for both who name the moment and who wait for it."""
         oldest = self.oldest_at()
         return None if oldest is None else oldest + self.options.flush_age_seconds
+
+    def _quiet_at(self) -> float | None:
+        """When rows that wait for no others may be flushed."""
+        return self._head_start.allowed_at if self._is_quiet and self._dirty else None
 
     def _all(self, trigger: Trigger) -> dict[int, tuple[ShapeLog, Trigger]]:
         everything = {number: (log, trigger) for number, log in self._dirty.items()}

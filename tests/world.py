@@ -53,6 +53,7 @@ def small_options(
     segment_bytes: int = 4_000,
     journal_file_bytes: int = 9_000,
     journal_bytes: int = 20_000,
+    journal_joined_bytes: int = 30_000,
     log_bytes: int = 6_000,
     buffer_bytes: int = 15_000,
     flush_log_rows: int = 12,
@@ -71,6 +72,7 @@ def small_options(
             segment_bytes_max=segment_bytes,
             journal_file_bytes_max=journal_file_bytes,
             journal_bytes_max=journal_bytes,
+            journal_joined_bytes_max=journal_joined_bytes,
             fault_retry_seconds=1.0,
         ),
     )

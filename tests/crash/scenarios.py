@@ -248,6 +248,25 @@ def the_journal_is_emptied(world: World) -> None:
         world.flush_all()
         world.confirm()
     world.flush_until_quiet()
+    world.expect(world.journal_copies > 0)  # its shares were joined
+    world.expect(world.segments(c) == 0)
+
+
+@story(
+    small_options(own_segment_bytes=10**9, journal_file_bytes=2_000, journal_bytes=4_000, journal_joined_bytes=4_000)
+)
+def joined_shares_move_to_segments(world: World) -> None:
+    a, b, c = world.create(), world.create(), world.create()
+    world.stream.add({c})
+    world.send_all()
+    world.flush_all()
+    for _ in range(7):
+        world.stream.add({a}, {b}, text_bytes=40)
+        world.send_all()
+        world.flush_all()
+        world.confirm()
+    world.flush_until_quiet()
+    world.expect(world.journal_copies > 1)
     world.expect(world.segments(c) == 1)
 
 

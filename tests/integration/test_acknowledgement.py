@@ -108,7 +108,8 @@ async def test_a_confirmation_of_an_earlier_connection_moves_nothing(database: D
         assert session.attempt.replies.flushed < later, "it may be about other rows"
 
 
-async def test_nothing_is_confirmed_that_was_not_told(database: Database) -> None:
+async def test_nothing_is_confirmed_that_was_not_told(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cdc.source.replies.STATUS_SECONDS_MAX", 0.1)  # replies go out all the while
     database.execute("CREATE TABLE t (i int)")
     async with following(settings_for(database.conninfo(), "t"), Follower(flushing=False)) as (session, follower):
         await connect(session, follower)
@@ -116,7 +117,21 @@ async def test_nothing_is_confirmed_that_was_not_told(database: Database) -> Non
         database.execute("INSERT INTO t SELECT generate_series(1, 1000)")
         await asyncio.wait_for(follower.follow(session, lambda: len(follower.rows) == 1000), 20)
         await asyncio.wait_for(follower.follow(session, lambda: not follower.is_open), 20)
+        end = session.received
+        follow = asyncio.create_task(follower.follow(session, lambda: False))
+        await eventually(lambda: reported(database) >= end, "a reply that says how much was received", 40)
+        follow.cancel()
+        await asyncio.wait([follow])
     assert confirmed(database) == before
+
+
+def reported(database: Database) -> int:
+    """How far the server knows that we have received its stream."""
+    text = database.value(
+        "SELECT max(write_lsn)::text FROM pg_stat_replication JOIN pg_replication_slots ON pid = active_pid "
+        "WHERE database = current_database()"
+    )
+    return 0 if text is None else int(parse_lsn(text))
 
 
 async def stop_fast(server: Server) -> float:

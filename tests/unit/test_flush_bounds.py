@@ -69,22 +69,30 @@ def test_the_journal_is_emptied_as_fast_as_it_grows() -> None:
     """Logs are moved in tens of flushes at the pace of `JOURNAL_LOGS_PER_FLUSH`, while each flush adds rows of all."""
     logs_count, bytes_max = 10 * limits.JOURNAL_LOGS_PER_FLUSH, 400_000
     options = to_journal()
-    flush = replace(options.flush, journal_bytes_max=bytes_max, journal_file_bytes_max=bytes_max // 4)
+    flush = replace(
+        options.flush,
+        journal_bytes_max=bytes_max,
+        journal_joined_bytes_max=2 * bytes_max,
+        journal_file_bytes_max=bytes_max // 4,
+    )
     rig = Rig(options=replace(options, flush=flush))
     logs = list(range(2, logs_count + 2))
     for log in logs:
         rig.create(log)
-    sizes, after = list[int](), SNAPSHOT_END
-    for tx in range(10, 310, 10):
+    sizes, joined, after = list[int](), list[int](), SNAPSHOT_END
+    for tx in range(10, 910, 10):
         end = LogOffset.aligned(tx, logs_count)
         ends, ones = list(range(1, logs_count + 1)), [1] * logs_count
         shares = FragmentShares(logs, np.arange(logs_count), ends, ones, [end] * logs_count)
         rig.store.append_fragment(rows(transaction(tx, logs_count)), shares, after=after, upto=end)
         rig.store.flush(demand=logs)
-        sizes.append(rig.store.logs.index.size)
+        files = rig.store.logs.index.files.values()
+        sizes.append(sum(file.size for file in files if file.is_young))
+        joined.append(sum(file.size for file in files if not file.is_young))
         after = end
     grown = max(later - size for size, later in itertools.pairwise(sizes))
     assert max(sizes) <= 2 * bytes_max + 2 * grown
+    assert bytes_max < max(joined) <= 4 * bytes_max + 2 * grown
     assert sum(len(rig.store.log(log).files.segments) for log in logs) == logs_count, "each was moved"
     assert all(rig.read_all(log=log)[-1].tx == tx for log in logs[::100])
 

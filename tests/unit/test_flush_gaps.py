@@ -269,11 +269,11 @@ def test_the_backlog_and_then_what_is_live_each_row_once(max_bytes: int | None) 
 
 
 def test_a_slow_reader_meets_every_row_while_its_rows_move() -> None:
-    """From memory to the journal, from the journal to a segment: under a reader that is far behind."""
-    options = StoreOptions(
-        buffer=BufferOptions(flush_age_seconds=0.0),
-        flush=FlushOptions(own_segment_bytes=2**40, journal_bytes_max=8_000, journal_file_bytes_max=2_000),
+    """From memory to the journal, there to joined shares, and to a segment: under a reader that is far behind."""
+    flush = FlushOptions(
+        own_segment_bytes=2**40, journal_bytes_max=8_000, journal_joined_bytes_max=4_000, journal_file_bytes_max=2_000
     )
+    options = StoreOptions(buffer=BufferOptions(flush_age_seconds=0.0), flush=flush)
     rig = Rig(options=options)
     seen: list[LogOffset] = []
     for tx in range(1, 61):

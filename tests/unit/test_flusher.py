@@ -90,6 +90,16 @@ def test_rows_are_flushed_by_their_age_without_another_append() -> None:
     assert flushes(store, Trigger.AGE) == 3
 
 
+def test_rows_are_flushed_once_it_is_quiet() -> None:
+    store, told = store_on(), Told()
+    flusher = Flusher(store, told).start()
+    end = write(store, 1)
+    store.quiet()
+    told.wait_durable(end)
+    flusher.stop()
+    assert flushes(store, Trigger.QUIET) == 1
+
+
 def test_a_flush_by_bytes_does_not_wait_for_the_age() -> None:
     store, told = store_on(flush_log_bytes=2000), Told()
     flusher = Flusher(store, told).start()

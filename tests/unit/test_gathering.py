@@ -162,6 +162,41 @@ async def test_what_does_not_come_is_not_waited_for() -> None:
     assert await gathering.next(MANY) is IDLE
 
 
+async def test_a_batch_that_is_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch takes longer than the gap to come; what has come of it says that the server is not silent."""
+    patient(monkeypatch)
+    monkeypatch.setattr("shapes.gathering.GATHER_GAP_SECONDS", 0.001)
+    first, second = backlog([2000, 3000])
+    stream, looks = Stream([first]), list[bool]()
+
+    def is_receiving() -> bool:
+        looks.append(True)
+        if len(looks) == 5:
+            stream.bring(second, IDLE)
+        return True
+
+    assert counts(await Gathering(stream.next, is_receiving).next(1)) == [2000, 3000]
+
+
+async def test_a_batch_that_never_ends_is_waited_for_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapes.gathering.GATHER_GAP_SECONDS", 0.001)
+    monkeypatch.setattr("shapes.gathering.GATHER_SECONDS_MAX", 0.02)
+    assert counts(await Gathering(Stream(backlog([2000])).next, lambda: True).next(1)) == [2000]
+
+
+async def test_quiet_is_told_with_nothing_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapes.gathering.QUIET_SECONDS", 0.001)
+    told = asyncio.Event()
+    stream = Stream(backlog([2000]))
+    gathering = Gathering(stream.next, on_quiet=told.set)
+    assert counts(await gathering.next(1)) == [2000]
+    assert not told.is_set(), "rows in hand are not in the store yet"
+    following = asyncio.create_task(gathering.next(1))
+    await told.wait()
+    stream.bring(IDLE)
+    assert await following is IDLE
+
+
 async def test_an_error_comes_behind_what_came_before_it() -> None:
     broken = ConnectionError("broken")
     gathering = Gathering(Stream([*backlog([2000, 2000]), broken, IDLE]).next)

@@ -110,6 +110,7 @@ def test_a_log_in_its_segments_is_needed_no_more() -> None:
     assert index.shares_of(1) == []
     assert entries_of(index.living(file.number)) == [entry(2, 10)]
     assert (file.live, index.logs_in(file.number)) == (1, [2])
+    assert [index.is_needed(file.number, log) for log in (1, 2)] == [False, True]
     index.drop(1)
     index.drop(7)
     assert file.live == 1
@@ -144,7 +145,10 @@ def test_a_copy_beside_its_original_counts_once() -> None:
     add_block(index, old, entry(1, 10), entry(1, 20))
     add_block(index, new_file(index), entry(1, 10), entry(1, 20))
     assert entries_of(index.shares_of(1)) == [entry(1, 10), entry(1, 20)]
-    index.drop_file(old.number)
+    index.drop_doubled(1)
+    assert entries_of(index.shares_of(1)) == [entry(1, 10), entry(1, 20)]
+    assert (old.live, [file.live for file in index.files.values()]) == (2, [2, 0])
+    index.drop_file(2)
     assert entries_of(index.shares_of(1)) == [entry(1, 10), entry(1, 20)]
 
 

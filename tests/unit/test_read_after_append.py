@@ -281,9 +281,10 @@ def test_a_read_waits_for_data() -> None:
     assert [offsets(result.rows) for result in results] == [[LogOffset(7, 0)]]
 
 
-def test_a_read_without_data_ends_when_its_time_is_up() -> None:
+@pytest.mark.parametrize("seconds", [0, 0.05])
+def test_a_read_without_data_ends_when_its_time_is_up(seconds: float) -> None:
     # R10, where there is nothing and nothing comes.
-    result = Rig().reader.wait_and_read(1, SNAPSHOT_END, 0)
+    result = Rig().reader.wait_and_read(1, SNAPSHOT_END, seconds)
     assert (result.rows, result.at_end, result.next) == ([], True, SNAPSHOT_END)
 
 

@@ -40,9 +40,10 @@ from storage.limits import FAULT_RETRY_SECONDS
 from storage.log_facts import LogFacts, write_log
 from storage.memory_disk import MemoryDisk, strictest
 from storage.metrics import Metric
-from storage.offset import SNAPSHOT_END, LogOffset
+from storage.offset import OP_INFINITE, SNAPSHOT_END, LogOffset
 from storage.shape_log import Mode, Placement
 from storage.store import Store, StoreOptions
+from storage.write_buffer import BufferOptions, Trigger
 from tests.unit.builders import BOTH_FILES, Rig, offsets, rows, to_journal, to_segments, transaction
 from tests.unit.hooked_disk import hooked
 
@@ -279,6 +280,42 @@ def test_a_quiet_log_is_opened_without_a_sync(options: StoreOptions) -> None:
     for log in range(2, 12):
         assert again.durable(log) == LogOffset(10, 1)
     assert disk.operations == operations
+
+
+def test_a_log_with_nothing_but_a_snapshot_stands_where_it_stood() -> None:
+    """Whoever read the snapshot comes back after a restart, and is at the end."""
+    rig = Rig()
+    base = rig.store.new_base(1)
+    base.chunk(rows([(0, 0)]), written_at=NOW)
+    base.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=NOW)
+    rig.store.resume(LogOffset(50, OP_INFINITE))
+    for one in (rig, rig.reopened(), rig.reopened(confirmed_tx=51)):
+        assert one.store.marks(1) == (SNAPSHOT_END, SNAPSHOT_END)
+        result = one.read(SNAPSHOT_END)
+        assert (result.rows, result.next, result.at_end) == ([], SNAPSHOT_END, True)
+        chunk = one.reader.read_chunk(1, 0, 0)
+        assert chunk is not None
+        assert offsets([chunk]) == [LogOffset(0, 0)]
+    again = rig.reopened(confirmed_tx=51)
+    again.write(60)
+    assert again.read_all() == [LogOffset(60, 0)]
+
+
+def test_what_comes_within_a_period_is_one_flush_and_then_there_is_none() -> None:
+    rig = Rig(options=StoreOptions(BufferOptions(flush_age_seconds=1.0)))
+    for tx in range(1, 6):
+        assert rig.store.begin_flush() is None
+        rig.write(tx)
+        rig.clock.seconds += 0.15
+    rig.clock.seconds += 0.5  # the first is older than the period, the last is not
+    job = rig.store.begin_flush()
+    assert job is not None
+    job.run(rig.disk)
+    rig.store.end_flush(job)
+    assert rig.durable() == LogOffset(5, 1)
+    rig.clock.seconds += 100.0
+    assert rig.store.begin_flush() is None
+    assert rig.store.metrics.value(Metric.FLUSHES, Trigger.AGE.value) == 1
 
 
 # Waiting.

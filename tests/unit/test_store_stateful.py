@@ -120,6 +120,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     # Flushes
 
+    @rule()
+    def fall_quiet(self) -> None:
+        self.world.store.quiet()
+
     @precondition(is_idle)
     @rule(index=st.none() | indexes, seconds=st.sampled_from([0.0, 0.4, 1.0]))
     def begin_flush(self, index: int | None, seconds: float) -> None:
@@ -345,6 +349,7 @@ ODDS: dict[str, tuple[float, Callable[[Random], Arguments]]] = {
     "send_to_one": (3, _send_to_one),
     "lose_connection": (1, lambda _: {}),
     "confirm": (2, lambda random: {"lag": random.choice([0, 0, 1, 2])}),
+    "fall_quiet": (2, lambda _: {}),
     "begin_flush": (4, lambda random: {"index": _some_log(random), "seconds": random.choice([0.0, 0.4, 1.0])}),
     "end_flush": (6, lambda _: {}),
     "flush": (5, lambda random: {"index": _some_log(random), "seconds": random.choice([0.4, 1.0])}),

@@ -129,6 +129,62 @@ def test_the_age_is_not_that_of_the_newest_row() -> None:
         assert bench.buffer.oldest_at() == 0.0
 
 
+def test_rows_wait_for_no_others_once_it_is_quiet() -> None:
+    bench = Bench()
+    bench.append(1, now=3.0)
+    bench.append(2, now=4.0)
+    bench.buffer.quiet()
+    assert bench.buffer.take_news(), "whoever waits for the age has to be woken"
+    assert bench.buffer.next_due_at() <= 4.0  # type: ignore[operator]  # it is a moment
+    assert bench.due(now=4.0) == {1: Trigger.QUIET, 2: Trigger.QUIET}
+
+
+def test_quiet_is_over_with_the_next_row() -> None:
+    bench = Bench()
+    bench.append(1, now=3.0)
+    bench.buffer.quiet()
+    bench.append(1, now=3.5)
+    assert bench.due(now=4.0) == {}
+    assert bench.buffer.next_due_at() == 13.0
+
+
+def test_quiet_without_rows_is_nothing() -> None:
+    bench = Bench()
+    bench.buffer.quiet()
+    assert not bench.buffer.take_news()
+    assert bench.buffer.next_due_at() is None
+    bench.append(1, now=3.0)
+    assert bench.due(now=3.0) == {}
+
+
+def test_a_trickle_is_flushed_as_often_as_by_its_age() -> None:
+    """Quiet after each row: two flushes come early, and then one in the time of the age."""
+    bench, flushes = Bench(), list[float]()
+    for now in range(100):
+        bench.append(1, now=float(now))
+        bench.buffer.quiet()
+        if bench.due(now=float(now)):
+            flushes.append(float(now))
+            bench.drain(1)
+            bench.end(1)
+    assert flushes == [0.0, 1.0, *map(float, range(10, 100, 10))]
+
+
+def test_the_age_is_met_however_quiet_it_is() -> None:
+    """Two flushes came early, and a row waits: no longer than it would have waited without."""
+    bench = Bench()
+    for now in (100.0, 100.1):
+        bench.append(1, now=now)
+        bench.buffer.quiet()
+        assert bench.due(now=now) == {1: Trigger.QUIET}
+        bench.drain(1)
+        bench.end(1)
+    bench.append(1, now=100.2)
+    bench.buffer.quiet()
+    assert bench.due(now=109.9) == {}
+    assert bench.due(now=110.2)
+
+
 def test_a_commit_behind_its_rows() -> None:
     bench = Bench()
     bench.append(1)

@@ -1,0 +1,178 @@
+"""Shares joined in the journal: the same rows, in the same order, in fewer pieces; and what a crash between leaves.
+
+Any number of logs get rows with any flush: in two schemas, after lawful gaps, committed at once or later. Then some of
+them are joined, on the disk and in the index, and compared with what was there before.
+"""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import layout
+from storage.block import BlockFlag, BlockKind
+from storage.disk import Disk
+from storage.errors import CorruptBlock
+from storage.file_write import FileWrite, Stage
+from storage.flush_control import FlushOptions
+from storage.journal import JournalIndex, JournalShare
+from storage.journal_join import JournalJoin
+from storage.journal_parts import rows_of_shares
+from storage.journal_scan import load_journal
+from storage.limits import JOURNAL_FILE_BYTES_MAX
+from storage.memory_disk import MemoryDisk
+from storage.offset import LogOffset
+from storage.shape_log import Mode
+from tests.unit.builders import Rig, offsets, rows, to_journal
+
+LOGS = (1, 2, 3, 4)
+SHAPES = st.sampled_from(["rows", "rows", "wide", "gap", "late"])
+FLUSHES = st.lists(st.dictionaries(st.sampled_from(LOGS), SHAPES, min_size=1), min_size=1, max_size=8)
+
+
+def written(flushes: list[dict[int, str]], file_bytes_max: int = JOURNAL_FILE_BYTES_MAX) -> Rig:
+    """A journal with a block or two for each flush. All is committed and durable in the end."""
+    options = to_journal()
+    files = replace(options.flush, journal_file_bytes_max=file_bytes_max)
+    rig = Rig(MemoryDisk(), replace(options, flush=files), mode=Mode.COMPACTED)
+    for log in LOGS[1:]:
+        rig.create(log)
+    for tx, flush in zip(itertools.count(10, 10), flushes, strict=False):
+        for log, shape in flush.items():
+            columns = ("id", "text", "more") if shape == "wide" else ("id", "text")
+            after = LogOffset(tx - 1, 0) if shape == "gap" else rig.upper(log)
+            rig.store.append(log, rows([(tx, 2 * one) for one in range(log)], columns=columns), after=after)
+            if shape != "late":
+                rig.store.commit(log, LogOffset(tx, 99))
+        rig.store.flush(demand=LOGS)
+        for log in flush:
+            rig.store.commit(log, LogOffset(tx, 99))
+        rig.store.flush(demand=LOGS)
+    return rig
+
+
+def joined(rig: Rig, logs: list[int], bytes_max: int = 10**9) -> JournalJoin:
+    """The shares of these logs, written to a file of joined shares; the index knows nothing of it yet."""
+    index = rig.store.logs.index
+    target = index.new_file()
+    file = FileWrite(target.path, True, 0, 0, [], shared=True)
+    join = JournalJoin(index.scattered(logs).up_to(bytes_max), target, file)
+    join.run(rig.disk, written_at=7)
+    return join
+
+
+def settle(rig: Rig, join: JournalJoin) -> None:
+    assert join.directory is not None
+    rig.store.logs.index.add_file(join.target)
+    rig.store.logs.index.join(join.scattered, join.target, join.file.refs[0], join.directory)
+
+
+def spoil(rig: Rig, log: int, text: bytes) -> None:
+    """A bit of this text rots, in the block of the log's second share."""
+    ref = rig.store.logs.index.shares_of(log)[1].ref
+    content = bytearray(rig.disk.read(ref.path, 0, rig.disk.size(ref.path)))
+    content[content.index(text, ref.position)] ^= 1
+    rig.disk.truncate(ref.path, 0)
+    rig.disk.append(ref.path, [content])
+
+
+def rows_in(disk: Disk, shares: list[JournalShare]) -> list[LogOffset]:
+    """The offsets of all rows, after a check that each share has what it says and goes on where it should."""
+    found: list[LogOffset] = []
+    for share, batch in zip(shares, rows_of_shares(disk, shares), strict=True):
+        assert not isinstance(batch, Exception)
+        own = [] if batch is None else offsets([batch])
+        assert len(own) == share.entry.rows
+        assert not own or (own[0], own[-1]) == (share.entry.first, share.entry.last)
+        assert not found or BlockFlag.GAP in share.entry.flags or share.entry.previous == found[-1]
+        found += own
+    return found
+
+
+@given(FLUSHES, st.sets(st.sampled_from(LOGS), min_size=1))
+def test_joined_shares_are_the_same_rows_in_fewer_pieces(flushes: list[dict[int, str]], chosen: set[int]) -> None:
+    rig = written(flushes)
+    index = rig.store.logs.index
+    logs = [log for log in sorted(chosen) if index.holds(log)]
+    if not logs:
+        return
+    before = {log: index.shares_of(log) for log in LOGS}
+    had = {log: rows_in(rig.disk, before[log]) for log in LOGS}
+    join = joined(rig, logs)
+    assert join.file.stage is Stage.DONE
+    (ref,) = join.file.refs
+    assert (ref.header.kind, ref.header.flags, ref.header.log) == (BlockKind.JOURNAL, BlockFlag.NONE, 1)
+    settle(rig, join)
+    for log in LOGS:
+        after = index.shares_of(log)
+        assert rows_in(rig.disk, after) == had[log]
+        assert after == before[log] or log in logs
+        if log in logs:
+            assert {share.ref.path for share in after} == {join.target.path}
+            assert len(after) <= len(before[log])
+            last, was = after[-1].entry, before[log][-1].entry
+            assert (last.last, last.aligned, last.wire_end) == (was.last, was.aligned, was.wire_end)
+            parts = [flush[log] for flush in flushes if log in flush]
+            breaks = sum("gap" in two[1:] or two.count("wide") == 1 for two in itertools.pairwise(parts))
+            assert len(after) <= 1 + breaks, "one share, but for gaps and other schemas"
+    assert index.files[1].live == sum(len(before[log]) for log in LOGS if log not in logs)
+    assert join.target.live == sum(len(index.shares_of(log)) for log in logs)
+
+
+@given(FLUSHES, st.integers(0, 20))
+def test_a_crash_leaves_both_and_each_row_counts_once(flushes: list[dict[int, str]], gone: int) -> None:
+    """The files of what was joined go one after the other, the oldest first, and a crash may come at any of them."""
+    rig = written(flushes, file_bytes_max=1)
+    index = rig.store.logs.index
+    old = sorted(index.files)
+    logs = [log for log in LOGS if index.holds(log)]
+    had = {log: rows_in(rig.disk, index.shares_of(log)) for log in logs}
+    join = joined(rig, logs)
+    settle(rig, join)
+    for number in old[:gone]:
+        rig.disk.remove(layout.journal_path(number))
+    seen = JournalIndex()
+    load_journal(rig.disk, seen, confirmed_tx=0, on_torn=lambda *_: None)
+    for log in logs:
+        assert rows_in(rig.disk, seen.shares_of(log)) == had[log]
+    again = rig.reopened()
+    assert all(again.read_all(log=log) == had[log] for log in logs)
+
+
+def test_only_so_many_logs_as_fit_are_joined() -> None:
+    rig = written([dict.fromkeys(LOGS, "rows")] * 3)
+    one = joined(rig, list(LOGS), bytes_max=1)
+    assert one.logs == [1], "at least one, whole"
+    settle(rig, one)
+    index = rig.store.logs.index
+    assert [index.shares_count(log) for log in LOGS] == [1, 3, 3, 3]
+    some = index.scattered(LOGS[1:]).up_to(10**9)
+    assert np.unique(some.columns["log"]).tolist() == [2, 3, 4]
+
+
+def test_after_a_join_that_fails_each_log_moves_by_itself() -> None:
+    """One of them cannot be read, and stops; the other has its rows in a part of its own, and goes on."""
+    rig = written([{1: "rows", 2: "wide"}] * 3)
+    spoil(rig, 1, b"20.0")
+    small = FlushOptions(own_segment_bytes=2**40, journal_bytes_max=1, journal_file_bytes_max=1)
+    again = Rig(rig.disk, replace(rig.options, flush=small), mode=rig.mode)
+    for tx in (1000, 1010):
+        again.write(tx, log=2)
+        again.store.flush(demand=[2])
+    while again.store.flush():
+        pass
+    one, two = again.store.log(1), again.store.log(2)
+    assert isinstance(one.state.fault, CorruptBlock)
+    assert (two.state.fault, len(two.files.segments)) == (None, 1)
+    assert [at.tx for at in again.read_all(log=2)] == [10, 10, 20, 20, 30, 30, 1000, 1010]
+
+
+def test_what_cannot_be_read_is_not_joined() -> None:
+    rig = written([dict.fromkeys(LOGS, "rows")] * 3)
+    spoil(rig, 1, b"20.0")
+    join = joined(rig, list(LOGS))
+    assert isinstance(join.file.failure, CorruptBlock)
+    assert join.file.stage is Stage.WAITING
+    assert not rig.disk.exists(join.target.path)
