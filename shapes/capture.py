@@ -21,12 +21,12 @@ from cdc.source.attempt import Arrived, Connected, Delivery, PublicationAltered,
 from cdc.source.connections import Connection
 from cdc.source.errors import ConnectionFault
 from cdc.source.fragments import Fragment, KeepAlive, RelationChange
-from cdc.source.identity import Fresh, OtherTimeline, PublicationChanged
+from cdc.source.identity import Fresh, OtherHistory, OtherTimeline, PublicationChanged
 from cdc.source.limits import POLL_SECONDS
 from cdc.source.lsn import Lsn
 from cdc.source.publication import changes_between
 from shapes.acknowledge import Acknowledger
-from shapes.endings import STREAM_REPLACED
+from shapes.endings import HISTORY_REPLACED, STREAM_REPLACED
 from shapes.faults import ShapeFault
 from shapes.feeds import Plan
 from shapes.gathering import Gathering
@@ -57,7 +57,7 @@ class Capture:
         self._acknowledger = acknowledger
         self._received = 0
         """The greatest place of the WAL that anything received lies at."""
-        self._gathering = Gathering(house.session.next)
+        self._gathering = Gathering(house.session.next, self._is_receiving, house.store.quiet)
         self._loop = asyncio.get_running_loop()
 
     async def run(self) -> None:
@@ -68,6 +68,9 @@ class Capture:
                 await self._take(delivery)
                 self._house.turn.notify_all()
             self._acknowledger.wake()
+
+    def _is_receiving(self) -> bool:
+        return self._house.session.is_receiving
 
     async def _take(self, delivery: Delivery) -> None:
         match delivery:
@@ -80,7 +83,7 @@ class Capture:
                 self._received = max(self._received, keepalive.wal_end)
                 self._house.collector.idle_at(keepalive.wal_end)
             case Arrived(_, RelationChange() as change):
-                await self._house.endings.by_relation(change.relation)
+                await self._house.endings.by_relation(change)
             case PublicationAltered():
                 await note_publication(self._house, delivery.changes)
             case Stopping():
@@ -203,7 +206,7 @@ class Capture:
             case PublicationChanged():
                 await by_publication(self._house, verdict.changes)
                 await until_done(partial(lineage.published, connected.identity.publication))
-            case Fresh() | OtherTimeline():
+            case Fresh() | OtherTimeline() | OtherHistory():
                 if isinstance(verdict, OtherTimeline) and self._continues(verdict):
                     known = lineage.known()
                     assert known is not None, "who streamed knows which stream it was"
@@ -211,10 +214,13 @@ class Capture:
                     await by_publication(self._house, changes_between(before, now))
                     self.flushed(await until_done(self._house.store.flush_all))
                     await self._house.endings.settle_truncates()
+                elif isinstance(verdict, OtherHistory):
+                    await self._house.endings.everything(HISTORY_REPLACED, verdict.reason)
                 else:
                     await self._house.endings.everything(STREAM_REPLACED, _REPLACED[type(verdict)])
-                    # What was streamed may be no part of this history: no snapshot of it would ever show that.
-                    collector.streamed = None
+                # What was streamed is visible there by now, or no part of this history, and what ran is gone: then no
+                # snapshot would ever show it. Who prepared a transaction, though, has it still: it is looked at anew.
+                collector.streamed = None
                 incarnation = await until_done(partial(lineage.begin, connected.identity, connected.start))
                 collector.tracker.reset(incarnation, connected.start)
                 collector.members.detach_all()

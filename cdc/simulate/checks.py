@@ -147,6 +147,8 @@ class Checks:
         house = app.house
         last = max((one.end_lsn for one in self._around.server.wal if one.is_sent), default=0)
         g = house.collector.tracker.g.lsn
+        if not self._is_present(house.lineage.record):
+            return "a standby has taken over, and the process has not met it"
         publisher: Any = house.session.publisher  # the one that stands in
         if not publisher.alterations.is_settled or publisher.baseline != publication(self._around.server):
             return "somebody altered the publication, and nobody has looked"

@@ -9,13 +9,18 @@ import pyarrow as pa
 
 from cdc.simulate.oracle import Expectation, Rows, Told, Violation
 from cdc.simulate.server import Server
+from cdc.simulate.tables import Key
 from shapes.definition import Definition
 from storage.bases import Base
 from storage.catalog_records import Shape
 from storage.errors import Refetch
+from storage.ledger import folded_ranges
 from storage.offset import OP_INFINITE, LogOffset
 from storage.rows import Kind
 from storage.store_reader import StoreReader
+
+Ranges = list[tuple[LogOffset, LogOffset]]
+"""From the first row that was folded away to the one that it was folded into."""
 
 
 def base_of(reader: StoreReader, shape: Shape) -> Base:
@@ -42,7 +47,7 @@ def compare(reader: StoreReader, shape: Shape, expected: Expectation, visible: L
     found = list(_log_rows(reader, shape.log, floor, expected.definition))
     whole = LogOffset(floor.tx, OP_INFINITE) if expected.server.is_forgetful else floor
     wanted = [row for row in expected.up_to(visible.tx) if row.at > whole]
-    _same(where, _texts(found, expected.server), _texts(wanted, expected.server))
+    _same_told(where, found, wanted, expected, folded_ranges_of(reader, shape.log))
     if expected.is_unsound_at(visible.tx):
         return
     for told in found:
@@ -65,7 +70,53 @@ def follow(reader: StoreReader, shape: Shape, expected: Expectation, after: LogO
         compare(reader, shape, expected, visible)
         return
     wanted = [row for row in expected.up_to(visible.tx) if row.at.tx > after.tx]
+    _same_told(where, found, wanted, expected, folded_ranges_of(reader, shape.log))
+
+
+def _same_told(where: str, found: list[Told], wanted: list[Told], expected: Expectation, folded: Ranges) -> None:
+    """Raise `Violation` where the rows are not the same, or are not what a compaction may make of them."""
+    if folded:
+        wanted = _compacted(where, {row.at: row for row in found}, wanted, expected, folded)
     _same(where, _texts(found, expected.server), _texts(wanted, expected.server))
+
+
+def _compacted(
+    where: str, found: dict[LogOffset, Told], wanted: list[Told], expected: Expectation, folded: Ranges
+) -> list[Told]:
+    """The rows as they must be where updates of one key were made one: the last of them, with what all of them sent."""
+    pending: dict[Key, dict[str, str | None]] = {}
+    rows = []
+    for row in wanted:
+        values = dict(row.values)
+        key = () if row.kind is Kind.TRUNCATE else tuple(values[name] for name in expected.definition.key)
+        is_folded = row.kind is Kind.UPDATE and any(begin <= row.at <= end for begin, end in folded)
+        if is_folded and row.at not in found:
+            pending[key] = {**pending.get(key, {}), **values}
+            continue
+        before = pending.pop(key, None)
+        if row.kind is Kind.TRUNCATE and pending:
+            before = next(iter(pending.values()))
+        if before is not None and not is_folded:
+            raise Violation(f"{where}: updates were folded over {row}")
+        if is_folded:
+            now = found[row.at]
+            if {**dict(now.values), **(before or {}), **values} != dict(now.values):
+                raise Violation(f"{where}: {row}, with {before} of updates before, became {now}")
+            row = now  # noqa: PLW2901 - it is compared: it may have values of updates that this reader has had
+        rows.append(row)
+    if pending:
+        raise Violation(f"{where}: lost the last updates of {[*pending]}")
+    return rows
+
+
+def folded_ranges_of(reader: StoreReader, log: int) -> Ranges:
+    """Where rows of a log were folded by a compaction."""
+    store = reader._store  # noqa: SLF001 - who reads in the process need not know, but who compares must
+    files = store.log(log).files
+    if not any(segment.name.generation for segment in files.segments):
+        return []
+    ledger = folded_ranges(store.disk, files).to_pylist()
+    return [(LogOffset(row["from_tx"], row["from_op"]), LogOffset(row["to_tx"], row["to_op"])) for row in ledger]
 
 
 def _texts(rows: list[Told], server: Server) -> list[str]:

@@ -55,6 +55,17 @@ class ServerDeeds:
             self._change(transaction)
         await self._commit(transaction)
 
+    async def updates(self) -> None:
+        """The same rows of a table are updated again and again, by one transaction after the other."""
+        server = self.around.server
+        relation = self.random.choice([one for one in server.relations.values() if not one.is_part])
+        for _ in range(self.random.choice((3, 10))):
+            transaction = server.begin()
+            for _ in range(self.random.choice((1, 3))):
+                self._change(transaction, relation, "U")
+            await self._commit(transaction)
+            await asyncio.sleep(self.random.choice((0.0, 0.01, 0.1)))
+
     async def truncate(self) -> None:
         """A transaction empties one table or more."""
         server = self.around.server
@@ -171,13 +182,17 @@ class ServerDeeds:
             self.around.break_connection()
 
     async def fail_over(self) -> None:
+        """A standby takes over."""
+        self.take_over(loses=self.random.random() < 0.4)
+
+    def take_over(self, *, loses: bool) -> None:
         """A standby takes over: with all there was, or without the last commits; its slot may know of less."""
         server, random = self.around.server, self.random
         if server.confirmed is None:
             return
         ends = [one.end_lsn for one in server.wal[-3:]]
         server.flush()
-        switch = server.insert_lsn if random.random() < 0.6 else random.choice([server.insert_lsn, *ends])
+        switch = random.choice([server.insert_lsn, *ends]) if loses else server.insert_lsn
         known = [one.end_lsn for one in server.wal[-6:] if one.end_lsn <= min(switch, server.confirmed)]
         confirmed = min(switch, server.confirmed)
         server.fork(switch, random.choice([confirmed, confirmed, *known]))
@@ -191,6 +206,15 @@ class ServerDeeds:
         known = [one.end_lsn for one in server.wal[-6:] if one.end_lsn <= server.confirmed]
         server.crash(self.random.choice([server.confirmed, server.confirmed, *known]))
         self.around.break_connection()
+
+    async def lose_slot(self) -> None:
+        """The slot is dropped, or loses its WAL; and the tables are written to before anybody can do something."""
+        server = self.around.server
+        if server.confirmed is None or server.is_slot_lost:
+            return
+        server.lose_slot(is_dropped=self.random.random() < 0.5)
+        self.around.break_connection()
+        await self.storm()
 
     async def flush(self) -> None:
         """The server's WAL reaches its disk."""
@@ -220,8 +244,8 @@ class ServerDeeds:
         if transaction.xid in server.active:
             server.show(transaction)
 
-    def _change(self, transaction: Transaction, relation: Relation | None = None) -> None:
-        """Insert, update or delete a row that is nobody else's."""
+    def _change(self, transaction: Transaction, relation: Relation | None = None, kinds: str = "IIUUD") -> None:
+        """Insert, update or delete a row that is nobody else's; insert one if there is none."""
         server, random = self.around.server, self.random
         relation = relation or random.choice(list(server.relations.values()))
         if relation.is_part:
@@ -233,7 +257,7 @@ class ServerDeeds:
         if random.random() < 0.05:
             server.begin_subtransaction()
         rows = list(server.rows_for(transaction, relation))
-        kind = random.choice("IIUUD") if rows else "I"
+        kind = random.choice(kinds) if rows else "I"
         old = random.choice(rows)[1] if kind != "I" else None
         new = self._row(version, old) if kind != "D" else None
         if new is not None:
@@ -284,6 +308,7 @@ SERVER_DEEDS: Final = {
     "show": (7, ServerDeeds.show),
     "storm": (5, ServerDeeds.storm),
     "huge": (3, ServerDeeds.huge),
+    "updates": (3, ServerDeeds.updates),
     "truncate": (3, ServerDeeds.truncate),
     "alter": (2, ServerDeeds.alter),
     "drop": (0.7, ServerDeeds.drop),
@@ -292,6 +317,7 @@ SERVER_DEEDS: Final = {
     "flush": (8, ServerDeeds.flush),
     "crash of the server": (1, ServerDeeds.crash),
     "idle": (5, ServerDeeds.idle),
+    "lose the slot": (0.4, ServerDeeds.lose_slot),
     "fail over": (0.5, ServerDeeds.fail_over),
 }
 """What can happen, and how often."""

@@ -79,7 +79,7 @@ def some_shape(random: Random, relation: Relation) -> Definition:
     keys = [column.name for column in version.columns if column.is_key]
     others = [column.name for column in version.columns if not column.is_key]
     columns = random.choice((None, None, ",".join(keys), ",".join(keys + others[:1])))
-    replica = random.choice((None, "full")) if is_full else None
+    replica = random.choice((None, "full") if is_full else (None, None, None, "full"))
     return _defined(clause, columns, replica, relation.oid, version)
 
 

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
+from typing import Final, TypeVar
 
 from cdc.app import App, AppSettings, running
 from cdc.simulate.oracle import Violation
@@ -26,6 +27,11 @@ from storage.write_buffer import BufferOptions
 
 START_MICROSECONDS = 1_700_000_000_000_000
 
+Failure = TypeVar("Failure", BaseException, BaseException | None)
+
+COMPACTION_ODDS: Final = 0.4
+"""How often a process makes updates of one row one; not beside a server that numbers changes now so, now otherwise."""
+
 
 class Process:
     """The program, as a task."""
@@ -35,13 +41,15 @@ class Process:
         self.failure: BaseException | None = None
         """Why it ended by itself."""
         self._around = around
+        compacts = around.random.random() < COMPACTION_ODDS and not around.server.is_forgetful
         self._settings = AppSettings(
             "",
             Path(),
             shape_idle_seconds=1e9,
-            log_bytes_kept=around.random.choice((600, 600, 2_000, LOG_BYTES)),
+            log_bytes_kept=around.random.choice((1_200, 2_500) if compacts else (600, 600, 2_000, LOG_BYTES)),
+            log_compaction=compacts,
             chunk_bytes=around.random.choice((300, 1_000, CHUNK_WIRE_BYTES)),
-            store=some_options(around.random),
+            store=some_options(around.random, has_many_segments=compacts),
         )
         self._is_to_stop = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
@@ -116,8 +124,9 @@ class Process:
             self.app = None
 
 
-def some_options(random: Random) -> StoreOptions:
+def some_options(random: Random, *, has_many_segments: bool) -> StoreOptions:
     """Bounds of any size, so that each of them is met."""
+    own, largest = ((1,), (1, 3_000)) if has_many_segments else ((1, 1, 1_500, 100_000), (1, 1, 3_000, 1_000_000))
     buffer = BufferOptions(
         bytes_max=random.choice((60_000, 10_000_000)),
         flush_log_bytes=random.choice((300, 3_000, 1_000_000)),
@@ -125,8 +134,8 @@ def some_options(random: Random) -> StoreOptions:
         flush_age_seconds=random.choice((0.01, 0.1, 1.0)),
     )
     flush = FlushOptions(
-        own_segment_bytes=random.choice((1, 1, 1_500, 100_000)),
-        segment_bytes_max=random.choice((1, 1, 3_000, 1_000_000)),
+        own_segment_bytes=random.choice(own),
+        segment_bytes_max=random.choice(largest),
         journal_bytes_max=random.choice((6_000, 40_000, 1_000_000)),
         journal_file_bytes_max=random.choice((2_000, 4_000)),
         fault_retry_seconds=0.2,
@@ -150,10 +159,16 @@ def after_a_power_cut(around: Surroundings) -> None:
     around.disk = FaultyDisk(around.memory, around.disk.plan)
 
 
-def broken(failure: BaseException) -> Violation:
-    """A process that ended by itself is a finding."""
+def first_of(failure: Failure) -> Failure:
+    """What ended the process, out of the groups that it came in."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
+    return failure
+
+
+def broken(failure: BaseException) -> Violation:
+    """A process that ended by itself is a finding."""
+    failure = first_of(failure)
     if isinstance(failure, Violation):
         return failure
     found = Violation(f"the process ended by itself: {type(failure).__name__}: {failure}")

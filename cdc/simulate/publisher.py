@@ -9,7 +9,7 @@ from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.tables import Relation
 from cdc.source.alterations import Alterations
 from cdc.source.errors import CannotPublish
-from cdc.source.publication import Member, PublicationChange, PublicationState, TableState, changes_between
+from cdc.source.publication import Member, OldRow, PublicationChange, PublicationState, TableState, changes_between
 from cdc.source.publisher import Published
 
 
@@ -44,7 +44,12 @@ class Publisher:
         self._look()
         return self.alterations.take()
 
-    async def publish(self, connection: object, names: Sequence[str]) -> Published:  # noqa: ARG002 - as the real one
+    async def publish(
+        self,
+        connection: object,  # noqa: ARG002 - as the real one
+        names: Sequence[str],
+        old_row: OldRow,
+    ) -> Published:
         """Add tables; wait for those that wrote to them before."""
         server = self._around.server
         found = [one for one in server.relations.values() if f'"public"."{one.name}"' in names]
@@ -55,7 +60,7 @@ class Publisher:
             await self._around.pause(0.01)
             self._look()
             for relation in found:
-                await self._make_identity(relation)
+                await self._make_identity(relation, old_row)
                 if relation.published_since is None:
                     server.publish(relation, is_published=True)
                     relation.has_holes = False
@@ -67,11 +72,11 @@ class Publisher:
         leaves = {one.oid: tuple(_state_of(leaf, one) for leaf in one.parts) for one in found}
         return Published(self.baseline, {}, leaves, self.alterations.found)
 
-    async def _make_identity(self, relation: Relation) -> None:
-        """Let rows be known as they were, as in the beginning; somebody may have altered that."""
+    async def _make_identity(self, relation: Relation, old_row: OldRow) -> None:
+        """Let rows be known as they were: whole for who needs that, else at least as in the beginning."""
         server = self._around.server
-        wanted = server.identity_of(relation)
-        while relation.version.identity != wanted and server.relations.get(relation.oid) is relation:
+        wanted = "f" if old_row is OldRow.WHOLE else server.identity_of(relation)
+        while relation.version.identity not in {wanted, "f"} and server.relations.get(relation.oid) is relation:
             transaction = server.begin()
             if not server.may_lock(transaction, relation):
                 server.abort(transaction)

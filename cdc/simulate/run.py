@@ -3,7 +3,7 @@
 import logging
 import multiprocessing
 import traceback
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,11 @@ class Outcome:
 
 def simulate(seed: int, steps: int = STEPS) -> Outcome:
     """Run one."""
+    return play(seed, lambda world: world.run(steps))
+
+
+def play(seed: int, story: Callable[[World], Awaitable[None]]) -> Outcome:
+    """Let a story be lived through in the world of a seed."""
     random = Random(seed)  # noqa: S311 - a seed that repeats a run is the point
     trace: list[str] = []
     loop = VirtualLoop(random)
@@ -43,7 +48,7 @@ def simulate(seed: int, steps: int = STEPS) -> Outcome:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # faults are the point; the program's word on each would fill the screen
     try:
-        loop.run_until_complete(_story(random, steps, trace))
+        loop.run_until_complete(_lived(random, story, trace))
     except (Violation, Stuck) as found:
         violation = str(found)
         cause = "".join(traceback.format_exception(found.__cause__)) if found.__cause__ is not None else ""
@@ -63,11 +68,11 @@ def simulations(seeds: range, steps: int = STEPS, jobs: int = 1) -> Iterator[Out
         yield from pool.map(run, seeds, chunksize=_CHUNK)
 
 
-async def _story(random: Random, steps: int, trace: list[str]) -> None:
+async def _lived(random: Random, story: Callable[[World], Awaitable[None]], trace: list[str]) -> None:
     world = World(random, trace)
     with standing_in(world.around):
         try:
-            await world.run(steps)
+            await story(world)
             server, memory = world.around.server, world.around.memory
             trace.append(f"-- at rest: {len(server.wal)} commits up to {server.insert_lsn}, {memory.operations} writes")
         finally:

@@ -103,6 +103,8 @@ class Server:
         self.visible: set[int] = set()
         self.confirmed: int | None = None
         """The slot, if there is one."""
+        self.is_slot_lost = False
+        """It is there, and the WAL that it needs is not."""
         self.publication_version = 1
         self.timeline = 1
         self.crashes = 0
@@ -114,8 +116,8 @@ class Server:
         self.snapshots: dict[Snapshot, Seen] = {}
         self._next_xid = random.choice((800, (1 << 32) - 20, (1 << 33) - 5))
         self._first_xid = self._next_xid
-        self._given_xid = 0
-        """The greatest number that was ever given out before a crash."""
+        self._traces: dict[int, int] = {}
+        """Numbers of transactions that wrote nothing to a table, by where their commits are in the WAL."""
         self._latest = self._next_xid - 1
         self._statements = 0
 
@@ -261,16 +263,11 @@ class Server:
         """The server ends, and comes back without what was not on its disk; of its slot it may know less."""
         self.crashes += 1
         self._go_back(self.flushed_lsn, confirmed)
-        # What left no trace in the WAL has no number either: it is given out again.
-        used = max((one.xid for one in self.wal), default=self._first_xid - 1)
-        self._given_xid = max(self._given_xid, self._next_xid - 1)
-        self._next_xid = self.random.randrange(used + 1, self._next_xid + 1)
-        self._latest = self._next_xid - 1
 
-    def pass_lost_ids(self) -> None:
-        """Others use the numbers that a crash took back: who has heard of one before waits until it is seen."""
-        self._next_xid = max(self._next_xid, self._given_xid)
-        self.burn_xid()
+    def lose_slot(self, *, is_dropped: bool) -> None:
+        """Somebody drops it, or it held back more WAL than it may: what was not confirmed is not sent any more."""
+        self.confirmed = None if is_dropped else self.confirmed
+        self.is_slot_lost = not is_dropped
 
     def show(self, transaction: Transaction) -> None:
         """A commit becomes visible."""
@@ -320,6 +317,14 @@ class Server:
             self._undo(kept)
         self.insert_lsn = self.flushed_lsn = switch
         self.confirmed = confirmed
+        self._take_numbers_back()
+
+    def _take_numbers_back(self) -> None:
+        """What left no trace in the WAL has no number either: it is given out again."""
+        self._traces = {at: xid for at, xid in self._traces.items() if at <= self.insert_lsn}
+        used = max((self._first_xid - 1, *(one.xid for one in self.wal), *self._traces.values()))
+        self._next_xid = self.random.randrange(used + 1, self._next_xid + 1)
+        self._latest = self._next_xid - 1
 
     def _undo(self, kept: list[Transaction]) -> None:
         """Do again what is left."""
@@ -334,6 +339,7 @@ class Server:
             for _, made in transaction.replaced:
                 made.rows.clear()
                 made.version = self._first_relations[made.first_oid][1]
+                made.locked_by, made.owners = None, {}
             self.active[transaction.xid] = transaction
             self.show(transaction)
 
@@ -352,9 +358,13 @@ class Server:
         versions = {oid: relation.version for oid, relation in self.relations.items()}
         return found, Seen(frozenset(self.visible), rows, versions)
 
-    def burn_xid(self) -> None:
-        """A transaction begins and ends."""
-        self.abort(self.begin())
+    def use_a_number(self) -> None:
+        """A transaction begins and ends, and is on the server's disk, though it wrote to no table."""
+        transaction = self.begin()
+        self.write_something(8)
+        self._traces[self.insert_lsn] = transaction.xid
+        self.flush()
+        self._end(transaction)
 
     def _end(self, transaction: Transaction) -> None:
         del self.active[transaction.xid]

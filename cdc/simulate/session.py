@@ -68,6 +68,11 @@ class Session:
                 await self._receive(self.attempt)
         return self._ready.popleft()
 
+    @property
+    def is_receiving(self) -> bool:
+        """Nothing is on its way for longer than a moment."""
+        return False
+
     def confirm(self, attempt: int, lsn: Lsn) -> None:
         """Hand on what the flush tracker says; the server hears of it a moment later, or never."""
         if self._around.is_dead:
@@ -128,7 +133,7 @@ class Session:
     async def _connect(self) -> None:
         around = self._around
         known = self._known()
-        state = _server_state(around)
+        state = server_state(around)
         self.publisher.connected()
         verdict = judge(known, state, adopt=self._adopt)
         if not isinstance(verdict, Proceed):
@@ -143,8 +148,9 @@ class Session:
         self.attempt = Attempt(self._count, sender, decoder, replies, around.random.choice(_PIECES))
         asyncio.get_running_loop().call_later(around.some_seconds(0.01), self._tell, self.attempt)
         self._ready.append(
-            Connected(self._count, state.identity, verdict, start, state.wal_end, _server_state(around).slot)
+            Connected(self._count, state.identity, verdict, start, state.wal_end, server_state(around).slot)
         )
+        around.connected()
 
     def _start(self, verdict: Proceed, known: Known | None) -> Lsn:
         server = self._around.server
@@ -159,12 +165,14 @@ class Session:
         return verdict.start
 
 
-def _server_state(around: Surroundings) -> ServerState:
+def server_state(around: Surroundings) -> ServerState:
+    """What a new connection finds out first."""
     server = around.server
     slot = None
     if server.confirmed is not None:
         at = Lsn(server.confirmed)
-        slot = SlotState("shapelog", PLUGIN, "shop", False, None, at, at, "reserved", None, None, None, None, None)
+        status, reason = ("lost", "wal_removed") if server.is_slot_lost else ("reserved", None)
+        slot = SlotState("shapelog", PLUGIN, "shop", False, None, at, at, status, None, reason, None, None, None)
     identity = Identity("7", server.timeline, "shop", "shapelog", {}, publication(around.server))
     return ServerState(
         identity, slot, Lsn(server.flushed_lsn), {one: Lsn(at) for one, at in server.switch_points.items()}

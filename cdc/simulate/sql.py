@@ -108,8 +108,15 @@ class Sql:
 
     async def look_at_all_running(self, connection: SqlConnection) -> Snapshot:
         """With every transaction that writes."""
-        self._around.server.burn_xid()
+        self._around.server.use_a_number()
+        self._around.server_news.set()
         return await self.look(connection)
+
+    async def drop_slot(self, connection: SqlConnection, slot: str) -> bool:  # noqa: ARG002 - there is one
+        """Drop it."""
+        await self._pause(connection)
+        self._around.server.lose_slot(is_dropped=True)
+        return True
 
     async def holders_of(self, *_: object) -> tuple[()]:
         """Nobody asks who they are."""

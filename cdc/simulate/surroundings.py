@@ -32,6 +32,8 @@ class Surroundings:
     keepalives_due: int = 0
     server_news: asyncio.Event = field(default_factory=asyncio.Event)
     break_connection: Callable[[], None] = lambda: None
+    connected: Callable[[], None] = lambda: None
+    """Told that the process has a stream."""
     confirming: Callable[[int], None] = lambda _: None
     """Told what the process is about to confirm."""
     confirmed: Callable[[int], None] = lambda _: None
@@ -41,6 +43,11 @@ class Surroundings:
     def is_dead(self) -> bool:
         """The process has ended; what is left of it reaches nobody."""
         return self.memory.crashed
+
+    @property
+    def has_lost_slot(self) -> bool:
+        """Whether the slot that a process had is gone, or brings nothing any more."""
+        return self.server.confirmed is None or self.server.is_slot_lost
 
     def happens(self, odds: float) -> bool:
         return odds > 0 and self.random.random() < odds

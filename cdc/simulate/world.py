@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -15,15 +16,18 @@ from cdc.app import App
 from cdc.simulate.checks import Checks
 from cdc.simulate.deeds import SERVER_DEEDS, ServerDeeds
 from cdc.simulate.definitions import relations, some_shape
+from cdc.simulate.kinds import some_kind
 from cdc.simulate.oracle import Violation
-from cdc.simulate.process import Process, after_a_kill, after_a_power_cut, broken
+from cdc.simulate.process import Process, after_a_kill, after_a_power_cut, broken, first_of
+from cdc.simulate.recovering import recover_lost_slot
 from cdc.simulate.server import Server
 from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.troubled import Troubled
+from cdc.source.errors import ConnectionFault, SlotLost
 from shapes.errors import ShapeError
 from storage.errors import SharedDiskFault
 from storage.faulty_disk import FaultyDisk
-from storage.memory_disk import MemoryDisk
+from storage.memory_disk import Crashed, MemoryDisk
 
 HEALING_SECONDS: Final = 600.0
 """Made-up seconds in which all comes to rest: a few pauses between a birth's attempts."""
@@ -48,12 +52,14 @@ class World:
         disk = FaultyDisk(memory, Troubled(random))
         disk.healthy = True
         server = Server(random, relations(has_partitions=random.random() < PARTITIONS_ODDS))
+        self.kind = some_kind(random)
         self.around = Surroundings(random, server, memory, disk)
         self.around.flush_pace = random.choice((1, 1, 10, 100))
         self.around.refusals = random.choice((0.0, 0.0, 0.2))
         self.around.lost_snapshots = random.choice((0.0, 0.0, 0.1))
         self.around.confirming = self._confirming
         self.around.confirmed = self._confirmed
+        self.around.connected = self._connected
         self.checks = Checks(self.around)
         self.deeds = ServerDeeds(self.around)
         self._violation: Violation | None = None
@@ -64,13 +70,14 @@ class World:
     async def run(self, steps: int) -> None:
         """Live through it; raises the first `Violation`."""
         await self._begin()
-        odds = {name: weight for name, (weight, _) in (*SERVER_DEEDS.items(), *PROCESS_DEEDS.items())}
+        usual = {name: weight for name, (weight, _) in (*SERVER_DEEDS.items(), *PROCESS_DEEDS.items())}
+        odds = self.kind.odds_of(usual)
         names, weights = list(odds), list(odds.values())
         for _ in range(steps):
             deed = self.random.choices(names, weights)[0]
             await self._do(deed)
-            await self._look()
-        await self._heal()
+            await self.look()
+        await self.heal()
 
     async def _begin(self) -> None:
         """Mostly there are rows, and a few shapes, before anything goes wrong."""
@@ -93,7 +100,7 @@ class World:
         else:
             await PROCESS_DEEDS[name][1](self)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         await asyncio.sleep(self.random.choice((0.0, 0.0005, 0.003, 0.02, 0.2)))
         if self._violation is not None:
             raise self._violation
@@ -106,16 +113,30 @@ class World:
         """The process has ended; what follows is the next one's."""
         around = self.around
         if around.is_dead:
+            around.break_connection()  # what it has not said by now the server does not hear
             await self.process.bury()
             (after_a_power_cut if self._cut_is_power else after_a_kill)(around)
             self.trace.append("-- " + ("power cut" if self._cut_is_power else "killed"))
+        elif isinstance(first_of(self.process.failure), SlotLost) and around.has_lost_slot:
+            if not await self._recovered():
+                return
         elif self.process.failure is not None:
             raise broken(self.process.failure)
         self.checks.look_at_copy()
         around.disk.healthy = around.disk.healthy or self.random.random() < 0.5
         self.process = Process(around)
 
-    async def _heal(self) -> None:
+    async def _recovered(self) -> bool:
+        """Whether a person could mend it; else he tries again a moment later."""
+        try:
+            await recover_lost_slot(self.around)
+        except (SharedDiskFault, ConnectionFault, Crashed) as fault:
+            self.trace.append(f"-- not recovered: {fault}")
+            return False
+        self.trace.append("-- recovered")
+        return True
+
+    async def heal(self) -> None:
         """Nothing fails any more; all comes to rest, and again after a last wave of transactions."""
         around = self.around
         self.is_healing = True
@@ -136,6 +157,12 @@ class World:
         if self.process.failure is not None:
             raise broken(self.process.failure)
 
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Let time pass until something is so; for stories that are told and not left to chance."""
+        async with asyncio.timeout(HEALING_SECONDS):
+            while not is_so():  # noqa: ASYNC110 - the model tells nobody
+                await asyncio.sleep(0.01)
+
     def _living_logs(self) -> set[int]:
         return {entry.log for entry in self.process.app.house.registry.living()} if self.process.app else set()
 
@@ -145,7 +172,6 @@ class World:
             if not transaction.commit_lsn and transaction.changes:
                 server.commit(transaction)
             (server.show if transaction.commit_lsn else server.abort)(transaction)
-        server.pass_lost_ids()
         self.around.server_news.set()
 
     async def _come_to_rest(self) -> None:
@@ -157,7 +183,7 @@ class World:
             if self.around.server.flushed_lsn < self.around.server.insert_lsn:
                 await self._do("flush")
             await asyncio.sleep(0.25)
-            await self._look()
+            await self.look()
             app = self.process.app
             if app is not None and app.house.is_streaming:
                 waits = "somebody waits for an answer" if self.process.is_asked else self.checks.is_quiet(app)
@@ -178,6 +204,16 @@ class World:
         if self.random.random() < 0.01 and not self.is_healing:
             self.around.memory.cut_power()  # killed right after the acknowledgement
             self._cut_is_power = self.random.random() < 0.7
+
+    def _connected(self) -> None:
+        if not self.is_healing and self.around.happens(self.kind.taken_over_early):
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.around.some_seconds(0.001), self._taken_over_early)
+
+    def _taken_over_early(self) -> None:
+        if not self.is_healing:
+            self.trace.append(f"{asyncio.get_running_loop().time():.4f} fail over early")
+            self.deeds.take_over(loses=True)
 
     def _watch(self, check: Callable[[App], None]) -> None:
         assert self.process.app is not None, "it confirms"
@@ -222,11 +258,12 @@ class World:
             return
         handle = self.random.choice(living).handle
         task = self.process.request(service.remove(handle))
-        task.add_done_callback(self._removed)
+        task.add_done_callback(partial(self._removed, self.process))
 
-    def _removed(self, task: "asyncio.Task[None]") -> None:
+    def _removed(self, process: Process, task: "asyncio.Task[None]") -> None:
         failure = None if task.cancelled() else task.exception()
-        if failure is not None and not isinstance(failure, ShapeError | SharedDiskFault) and not self.around.is_dead:
+        is_over = process is not self.process or self.around.is_dead  # what became of it is then nobody's fault
+        if failure is not None and not isinstance(failure, ShapeError | SharedDiskFault) and not is_over:
             self._violation = self._violation or broken(failure)
 
     async def disconnect(self) -> None:

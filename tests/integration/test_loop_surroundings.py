@@ -154,6 +154,34 @@ async def test_a_failover_that_lost_commits_keeps_no_shape_from_being_born(
         assert loop.rows(loop.living("items")) == loop.table(ALL)
 
 
+async def test_ids_that_a_crash_of_the_server_took_back_keep_no_shape_from_being_born(
+    own_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """A6 (b) waits for what ran when the stream began: where nobody writes, no snapshot would ever say that it is over.
+
+    A process begins beside open transactions, and the server crashes before its WAL writer comes to write anything.
+    """
+    server = own_server(wal_writer_delay="10s")
+    database = new_database(server)
+    database.execute(ITEMS, FILL)
+    async with looping(database, tmp_path) as loop:
+        await eventually(lambda: loop.app.house.is_streaming, "the slot")
+    writers = [database.connect() for _ in range(3)]
+    for writer in writers:
+        writer.execute("BEGIN")
+        writer.execute("SELECT pg_current_xact_id()")
+    async with looping(database, tmp_path) as loop:
+        await eventually(lambda: loop.app.house.is_streaming, "the stream")
+        await asyncio.to_thread(server.stop, "immediate")
+        for writer in writers:
+            writer.close()
+        await asyncio.to_thread(server.start)
+        await loop.add("items", "items")
+        await is_ready(loop, "items", 20)
+        await loop.caught_up()
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+
+
 TRUNCATED = {
     "items": ALL,
     "even": "SELECT id, v FROM items WHERE id % 2 = 0",

@@ -12,6 +12,7 @@ import numpy as np
 
 from cdc.app import App
 from cdc.simulate.deeds import SERVER_DEEDS, ServerDeeds
+from cdc.simulate.server import Server
 from cdc.simulate.sql import Sql
 from cdc.source.lsn import Lsn
 from flush_tracker.tracker import FlushTracker
@@ -26,6 +27,7 @@ from shapes.members import Member
 from shapes.registry import Registry
 from shapes.row_images import RowImages
 from shapes.streamed import Demand
+from storage import compaction
 from storage.catalog_records import Shape
 from storage.faulty_disk import FaultyDisk
 from storage.shape_log import ShapeLog
@@ -196,6 +198,49 @@ def with_crashing_servers(wrong: Defect) -> Defect:
     return both
 
 
+def with_lost_slots(wrong: Defect) -> Defect:
+    """Where slots are lost often, and a person recovers."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        often = {"lose the slot": (6, ServerDeeds.lose_slot)}
+        with mock.patch.dict(SERVER_DEEDS, often), wrong():
+            yield
+
+    return both
+
+
+def slots_are_all_the_same() -> Defect:
+    """Neither a recovery ends the shapes, nor the start that finds a new slot."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with (
+            mock.patch("cdc.recover.recovery.end_shapes", return_value=[]),
+            mock.patch.object(Endings, "everything", nothing),
+        ):
+            yield
+
+    return both
+
+
+def with_compactions(wrong: Defect) -> Defect:
+    """Where updates of a row are made one, and many rows are updated."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        often = {"updates": (16, ServerDeeds.updates)}
+        with mock.patch("cdc.simulate.process.COMPACTION_ODDS", 1.0), mock.patch.dict(SERVER_DEEDS, often), wrong():
+            yield
+
+    return both
+
+
+def numbers_without_a_trace(server: Server) -> None:
+    """As if the transaction were not on the server's disk."""
+    server.abort(server.begin())
+
+
 def with_partitions(wrong: Defect) -> Defect:
     """Where there is a partitioned table, whose partitions come and go."""
 
@@ -274,6 +319,13 @@ DEFECTS: dict[str, Defect] = {
     "filters no replays after a restart (A7)": restored_without_its_snapshot(),
     "is born from what the server's crash undoes": with_crashing_servers(
         lambda: mock.patch.object(Sql, "flush_wal", nothing)
+    ),
+    "waits for what the server's crash took back (A6)": with_crashing_servers(
+        lambda: mock.patch.object(Server, "use_a_number", numbers_without_a_trace)
+    ),
+    "keeps its shapes over a slot that began anew (A2)": with_lost_slots(slots_are_all_the_same()),
+    "makes updates of different rows one": with_compactions(
+        patched(compaction, "fold_updates", lambda right, batches, key: right(batches, key[:1]))
     ),
     "makes a row of half a row under another key": patched(
         RowImages, "unknown_now", lambda _right, images, _name: np.zeros(len(images), np.bool_)
