@@ -91,7 +91,7 @@ def test_a_condition_with_a_name_comes_back_from_a_worker(lakes: Lakes, session:
     lakes.bank.confirm()
     writer = lakes.writer()
     writer._run = runner_of(session)
-    writer._trigger = lambda *_: Trigger.ROWS  # type: ignore[method-assign]  # so that a worker is the first to notice
+    writer._next.trigger = lambda *_: Trigger.ROWS  # type: ignore[method-assign]  # so that a worker is the first to notice
     lakes.bank.store.remove_log(lakes.bank.logs["savings"])
     with pytest.raises(LogGap):
         writer.step()
