@@ -4,8 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Tests that run at a time: most of them wait, for a server or for a disk. Each process starts servers of its own.
-PROCESSES ?= 2
+# Tests that run at a time, on two cores: many wait, for a server or for a disk. Each process has servers of its own.
+PROCESSES ?= 4
+
+# Compiled modules are kept, whatever a container's image says of that: tests start hundreds of processes, and to compile
+# all modules again takes each of them a quarter of its start.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Three stamps: the demo needs what runs and a Postgres and Spark of its own, the checks need the developers' tools.
 RUNTIME := $(VENV)/runtime.stamp

@@ -30,7 +30,7 @@ from cdc.errors import ProgramError
 from cdc.mistake import Mistake
 from cdc.source.errors import SourceError
 from shapes.errors import ShapeError
-from storage.errors import StorageError
+from storage.errors import SharedDiskFault, StorageError
 
 DONE: Final = 0
 WRONG: Final = 1
@@ -247,6 +247,9 @@ def _status(arguments: Sequence[str] | None) -> int:
         place = "; --config stands before the command" if "--config" in error.format_message() else ""
         mistake = error.format_message().replace("Value error, ", "").removesuffix(".")
         _complain(f"{mistake}{place} (see {command} --help)")
+        return REFUSED
+    except SharedDiskFault as fault:
+        _complain(fault.told_at_the_end)
         return REFUSED
     except (Mistake, ProgramError, ShapeError, SourceError, StorageError) as error:
         _complain(str(error))

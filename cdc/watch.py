@@ -23,7 +23,7 @@ from cdc.source.errors import CannotPublish
 from cdc.source.fragments import Changes, Fragment, KeepAlive, Kind
 from cdc.source.handshake import Settings
 from cdc.source.lsn import Lsn, format_lsn
-from cdc.source.publication import TableState, unfit
+from cdc.source.publication import OldRow, TableState, unfit
 from cdc.source.session import Session
 
 PATIENCE_SECONDS = 20.0
@@ -85,7 +85,7 @@ async def _publication(request: Request) -> AsyncIterator[Settings]:
         temporary=request.slot is None,
         adopt=request.slot is not None,
         patience_seconds=PATIENCE_SECONDS,
-        full_identity=False,
+        old_row=OldRow.ANY,
     )
     if request.publication is not None:
         yield settings

@@ -57,6 +57,8 @@ class Capture:
         self._acknowledger = acknowledger
         self._received = 0
         """The greatest place of the WAL that anything received lies at."""
+        self.commit_lag_seconds: float | None = None
+        """Of the last transaction that was taken in: from its commit, by the server's clock, until then, by ours."""
         self._gathering = Gathering(house.session.next, self._is_receiving, house.store.quiet)
         self._loop = asyncio.get_running_loop()
 
@@ -109,6 +111,9 @@ class Capture:
         while not await self._append(plan):
             pass
         self._house.collector.finish(plan)
+        if count := fragment.ended_count:
+            committed = int(fragment.transactions.commit_time[count - 1])
+            self.commit_lag_seconds = max(0, self._house.clocks.wall() - committed) / 1_000_000
 
     async def _plan(self, fragment: Fragment) -> Plan:
         """Planning opens logs of an earlier life, so it waits for the disk that all share (A9), and begins again."""

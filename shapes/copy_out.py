@@ -21,9 +21,10 @@ from psycopg import pq
 from cdc.source.connections import Connection
 from cdc.source.copy_both import Framing, is_encrypted
 from cdc.source.errors import ProtocolError, StreamEnded
-from cdc.source.framing import HEAD_BYTES, Message
+from cdc.source.framing import HEAD_BYTES, Found, Message
 from cdc.source.libpq_source import LibpqSource, reason_of
 from cdc.source.limits import MESSAGE_BYTES_MAX
+from cdc.source.numbers import Bytes
 from cdc.source.plain_source import PlainSource, read_error
 from cdc.source.stream_reader import Source, StreamReader
 from cdc.source.walsender import CopyBatch
@@ -98,14 +99,11 @@ class CopyOut:
 class _PlainCopy(PlainSource):
     """Messages that the kernel wrote into our buffer."""
 
-    def take(self) -> CopyBatch:
-        """The whole rows, if any."""
-        found = find_rows(self._buffer, self._filled, self._message_bytes_max)
-        for message in found.others:
-            self._words = self._words or _last_word(message)
-        batch = CopyBatch(self._buffer, found.starts, found.ends)
-        self._renew_buffer(found.consumed, found.wanted, is_lent=len(batch) > 0)
-        return batch
+    def _find(self, buffer: Bytes, filled: int, message_bytes_max: int) -> Found:
+        return find_rows(buffer, filled, message_bytes_max)
+
+    def _last_words(self, message: Message) -> StreamEnded | None:
+        return _last_word(message)
 
 
 def _outcome(result: pq.abc.PGresult | None) -> StreamEnded:

@@ -72,6 +72,8 @@ class TableColumn:
     """`s` stored, `v` virtual (never sent), as in `pg_attribute.attgenerated`; empty for an ordinary column."""
     spec: Any = field(default=None, compare=False)
     """What its type is made of (`shapes.type_specs`); None if the oid says all."""
+    enums: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    """The labels of each enum in its type, by the enum's oid."""
 
     @property
     def for_where(self) -> ColumnType:
@@ -98,6 +100,8 @@ class Table:
     """The topmost table of its partitions; itself if it is none."""
     leaves: tuple[int, ...] = ()
     """Of a partitioned table: the partitions that hold rows, at whatever depth."""
+    silent: tuple[str, ...] = ()
+    """The names of those that write no logical changes: unlogged ones, and foreign tables."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -139,6 +143,8 @@ class Definition:
     log: LogMode = LogMode.FULL
     specs: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What the types of columns are made of, for those whose oids do not say it (`shapes.type_specs`)."""
+    enums: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    """The labels of each enum in the columns that are selected or read, by the enum's oid: one may be renamed."""
 
     @property
     def view(self) -> View:
@@ -154,7 +160,7 @@ class Definition:
     @property
     def identity(self) -> str:
         """64 hexadecimal digits, the same for equal definitions and no others, in every process."""
-        facts = {name: value for name, value in self.to_json().items() if name != "types"}
+        facts = {name: value for name, value in self.to_json().items() if name not in {"types", "enums"}}
         return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
@@ -172,6 +178,7 @@ class Definition:
             "replica": str(self.replica),
             "log": str(self.log),
             **({"types": dict(self.specs)} if self.specs else {}),
+            **({"enums": {oid: [*labels] for oid, labels in self.enums.items()}} if self.enums else {}),
         }
 
     @classmethod
@@ -193,6 +200,7 @@ class Definition:
                 replica=Replica(content["replica"]),
                 log=LogMode(content["log"]),
                 specs=dict(content.get("types", {})),
+                enums={oid: tuple(labels) for oid, labels in content.get("enums", {}).items()},
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DefinitionUnreadable(f"a field of the definition is wrong or missing: {error!r}") from None

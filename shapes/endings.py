@@ -17,8 +17,8 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from cdc.source.fragments import RelationChange
 from cdc.source.publication import PublicationChange
-from cdc.source.relations import Relation
 from shapes.collector import Collector
 from shapes.faults import ShapeFault
 from shapes.limits import LOGS_REMOVED_AT_ONCE, LOGS_SWEPT_AT_ONCE
@@ -43,6 +43,8 @@ TRUNCATED: Final = "truncate"
 
 PUBLICATION_ALTERED: Final = "publication_altered"
 STREAM_REPLACED: Final = "stream_replaced"
+HISTORY_REPLACED: Final = "history_replaced"
+"""The server was set back, and written to since: its rows are not those that we had."""
 
 _WANTED: Final = frozenset({REMOVED, EXPIRED})
 """Ends that nobody need look into."""
@@ -132,10 +134,17 @@ class Endings:
         if member is not None:
             await self.end(member, fault.code, f"{fault.text} {fault.hint}")
 
-    async def by_relation(self, relation: Relation) -> None:
-        """A table has another definition from here on: end the shapes that it concerns."""
+    async def by_relation(self, change: RelationChange) -> None:
+        """A table has another definition from here on: end the shapes that it concerns.
+
+        In a backlog it is one of long ago. A shape whose snapshot has seen the transaction was defined later, under a
+        lock that no alteration passes, and gets nothing of it. What was altered later is described anew.
+        """
+        relation = change.relation
         for table in (relation.oid, *self._collector.partitions.roots_of(relation.oid)):
             for member in self._collector.members.of_table(table):
+                if change.commit_lsn and member.has_seen(change.commit_lsn, change.xid):
+                    continue
                 verdict = relevance(member.definition, relation)
                 if isinstance(verdict, Ends):
                     await self.end(member, verdict.reason, verdict.text)
@@ -143,7 +152,7 @@ class Endings:
     async def by_publication(self, changes: Iterable[PublicationChange]) -> None:
         """Somebody altered the publication: what was followed through it may have had a hole."""
         for change in changes:
-            tables = self._collector.members.tables() if change.table is None else [change.table]
+            tables = self._collector.members.tables() if change.table is None else change.tables
             for table in tables:
                 for oid in (table, *self._collector.partitions.roots_of(table)):
                     await self._end_all(self._collector.members.of_table(oid), PUBLICATION_ALTERED, change.text)

@@ -13,7 +13,7 @@ import numpy as np
 
 from cdc.source.connections import Connection
 from cdc.source.numbers import Words
-from cdc.source.publication import PublicationState, changes_between, quote
+from cdc.source.publication import OldRow, PublicationState, changes_between, quote
 from cdc.source.publisher import Published, Waiting
 from cdc.source.relations import Column, Relation
 from shapes.birth import Born
@@ -99,12 +99,13 @@ class ShapeGround:
     async def _publish(self, connection: Connection, waiting: Waiting) -> Published:
         """Until it is known which partitions there are: what nobody is known to want may leave the publication."""
         house, wanted = self._house, self._definition
+        old_row = OldRow.WHOLE if wanted.needs_full_identity else OldRow.LONG_VALUES
         table = await self._look_up(connection)
         house.wanted[self] = frozenset((wanted.oid, *(() if table is None else table.leaves)))
         while True:
             with told_to(waiting):
                 published = await house.session.publisher.publish(
-                    connection, [f"{quote(wanted.schema)}.{quote(wanted.table)}"]
+                    connection, [f"{quote(wanted.schema)}.{quote(wanted.table)}"], old_row
                 )
             parts = {leaf.oid for leaves in published.leaves.values() for leaf in leaves}
             if parts <= house.wanted[self]:
@@ -210,8 +211,8 @@ class ShapeGround:
         then, now = self._published, self._house.session.publisher.baseline
         if then is None or now is None:
             return True  # nobody has looked since
-        concerned = {None, *self._house.wanted[self]}
-        return not any(change.table in concerned for change in changes_between(then, now))
+        concerned = self._house.wanted[self]
+        return not any(change.table is None or change.tables & concerned for change in changes_between(then, now))
 
     def _ended_by_others(self) -> str | None:
         """Why the shape that was born has ended meanwhile, if it has: its table was altered, or somebody removed it."""

@@ -16,6 +16,7 @@ import psycopg
 
 from cdc.source.connections import Connection
 from cdc.source.errors import SourceError
+from cdc.source.publication import parts_of
 from shapes.household import Household
 from shapes.limits import HOUSEKEEPING_SECONDS, SHAPE_LOG_BYTES_MAX, STALL_SECONDS_MAX
 from shapes.members import Member
@@ -148,21 +149,26 @@ class Housekeeping:
         streamed = house.collector.streamed
         if streamed is not None and streamed.is_look_due:
             streamed.forget_seen(await look(connection))
+        if house.session.attempt is None:
+            return  # the locks by which servers know of each other are those of a session: ours may be the one missing
         unused = self._unused()  # nothing may come between this and the call: a birth could begin to want one
         if await house.session.publisher.release(connection, unused, house.clocks.monotonic()):
             await settle_publication(house)
 
     def _unused(self) -> set[int]:
-        """Published tables that nobody follows, and that no birth waits for.
+        """Published tables of which nobody follows anything, and that no birth waits for.
 
         A birth may wait longer than the publication's grace; who joined a table that has left it would miss commits.
         """
         house = self._house
         baseline = house.session.publisher.baseline
-        published = set() if baseline is None else set(baseline.tables)
-        followed = {member.table for member in house.collector.members}
+        if baseline is None:
+            return set()
+        published = set(baseline.tables)
+        needed = {member.table for member in house.collector.members}.union(*house.wanted.values())
+        through = {table for table in published if parts_of(baseline, table) & (needed - published)}
         leaves = {leaf for leaf in published if house.collector.partitions.roots_of(leaf)}
-        return published.difference(followed, leaves, *house.wanted.values())
+        return published - needed - through - leaves
 
     def _member_of(self, handle: str) -> Member | None:
         entry = self._house.registry.find(handle)

@@ -42,7 +42,7 @@ class Lineage:
         """What the server is compared with."""
         if self.record is None or self.record.identity is None:
             return None
-        return Known(self.record.identity, Lsn(self.g[0]))
+        return Known(self.record.identity, Lsn(self.g[0]), self.commit_time_at)
 
     @property
     def g(self) -> tuple[int, int]:
@@ -50,6 +50,14 @@ class Lineage:
         assert self.record is not None, "there is a G once there is a slot"
         last = self._progress.history.last_of(self.record.incarnation)
         return (self.record.start, 0) if last is None else (last.lsn, last.commit_time)
+
+    def commit_time_at(self, lsn: Lsn) -> int | None:
+        """Of the last commit below a place that we confirmed; 0 if none came, None below the incarnation's start."""
+        assert self.record is not None, "there is a G once there is a slot"
+        if lsn < self.record.start:
+            return None
+        found = self._progress.history.greatest_at_or_below(self.record.incarnation, lsn)
+        return 0 if found is None else found.commit_time
 
     @property
     def listings_needed_from(self) -> int:

@@ -90,6 +90,12 @@ class Member:
     truncated_at: LogOffset | None = None
     """A TRUNCATE that is committed and has no base of its own yet (see `truncation`)."""
 
+    def has_seen(self, tx: int, xid: int) -> bool:
+        """Whether its snapshot has all of a transaction of the stream, so that nothing of it comes here (A7)."""
+        if self.snapshot is None:
+            return False
+        return not is_to_append(self.snapshot, np.array([tx], np.uint64), np.array([xid], np.uint32)).any()
+
 
 class Members:
     """All of them, by number and by log; with arrays, since a batch touches thousands."""

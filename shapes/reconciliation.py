@@ -3,7 +3,8 @@
 A partition that is attached or detached brings or takes rows without a change. So the tables that are followed are read
 from the server's catalog from time to time, and compared.
 
-Invariant: a shape that ends here would have ended at its table's next change too, or its root's partitions are others.
+Invariant: a shape that ends here would have ended at its table's next change too, or its rows are others, or will be,
+    without a change: its root has other partitions, its table is not logged any more, a label has another name.
 """
 
 import logging
@@ -92,7 +93,7 @@ async def by_publication(house: Household, changes: Sequence[PublicationChange])
 async def _ends_behind(house: Household, changes: Sequence[PublicationChange]) -> list[_End]:
     """What the catalog says of the tables; nothing where it cannot be asked: they end anyway."""
     followed, roots_of = house.collector.members.tables(), house.collector.partitions.roots_of
-    concerned = {oid for change in changes if change.table for oid in (change.table, *roots_of(change.table))}
+    concerned = {oid for change in changes for table in change.tables for oid in (table, *roots_of(table))}
     is_whole = any(change.table is None for change in changes)
     try:
         async with house.control() as connection:

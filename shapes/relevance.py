@@ -26,9 +26,11 @@ class Reason(StrEnum):
 
     TABLE_GONE = "table_gone"
     TABLE_RENAMED = "table_renamed"
+    NOT_LOGGED = "not_logged"
     COLUMNS_CHANGED = "columns_changed"
     COLUMN_GONE = "column_gone"
     COLUMN_RETYPED = "column_retyped"
+    LABEL_RENAMED = "label_renamed"
     KEY_CHANGED = "key_changed"
     IDENTITY_LOST = "identity_lost"
 
@@ -71,7 +73,8 @@ def relevance(definition: Definition, now: Relation | Table | None) -> Irrelevan
                 # One that is generated is sent or not as the publication says: only the stream knows.
                 if not column.generated or column.name in wanted
             }
-            found = _renamed(definition, now.oid, now.schema, now.name) or _columns(definition, seen)
+            found = _renamed(definition, now.oid, now.schema, now.name) or _silence(now) or _columns(definition, seen)
+            found = found or _labels(definition, now)
             return found or _key(definition, now.key) or _identity(definition, now) or IRRELEVANT
         case Relation():
             seen = {column.name: _Seen(None, column.type_oid, column.type_modifier) for column in now.columns}
@@ -84,6 +87,15 @@ def _renamed(definition: Definition, oid: int, schema: str, name: str) -> Ends |
     if oid != definition.oid or (schema, name) == (definition.schema, definition.table):
         return None
     return Ends(Reason.TABLE_RENAMED, f"the table {definition.schema}.{definition.table} is now called {schema}.{name}")
+
+
+def _silence(now: Table) -> Ends | None:
+    """What is in no WAL is in no stream. Postgres lets what is published by its schema or root become so."""
+    if now.persistence != "p":
+        return Ends(Reason.NOT_LOGGED, f"the table {now} is unlogged, and so writes no logical changes any more")
+    if now.silent:
+        return Ends(Reason.NOT_LOGGED, f"partitions of {now} write no logical changes: {', '.join(now.silent)}")
+    return None
 
 
 def _columns(definition: Definition, seen: Mapping[str, _Seen]) -> Ends | None:
@@ -105,6 +117,23 @@ def _column(then: DefinedColumn, now: _Seen | None) -> Ends | None:
         return Ends(Reason.COLUMN_GONE, f"the column {then.name} was dropped, and another of this name added")
     if (now.type_oid, now.typmod) != (then.type_oid, then.typmod):
         return Ends(Reason.COLUMN_RETYPED, f"the column {then.name} has another type")
+    return None
+
+
+def _labels(definition: Definition, now: Table) -> Ends | None:
+    """A label that is renamed changes rows, and no stream tells; one that is added does not, wherever it is put."""
+    for column in now.columns:
+        for oid, labels in column.enums.items():
+            then = definition.enums.get(oid, labels)
+            if then == labels:
+                continue  # soon said: thousands of shapes are compared each minute
+            known = frozenset(then)
+            kept = tuple(label for label in labels if label in known)
+            if kept != then:  # also where two changed names: nothing else brings them into another order
+                gone = known.difference(labels)
+                which = [label for label in then if label in gone] or [*kept, "in another order"]
+                text = f"labels of the enum of the column {column.name} were renamed: {', '.join(which)}"
+                return Ends(Reason.LABEL_RENAMED, text)
     return None
 
 

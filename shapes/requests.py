@@ -59,6 +59,7 @@ def define(request: Request, table: Table, *, publishes_generated: bool = False)
     if errors:
         raise DefinitionError(fields=errors)
     read = set(clause.columns) if clause else set()
+    used = [column for column in table.columns if column in columns or column.name in read]
     return Definition(
         oid=table.oid,
         schema=table.schema,
@@ -71,6 +72,7 @@ def define(request: Request, table: Table, *, publishes_generated: bool = False)
         replica=replica,
         log=log,
         specs={column.name: column.spec for column in columns if column.spec is not None},
+        enums={oid: labels for column in used for oid, labels in column.enums.items()},
     )
 
 
@@ -87,6 +89,8 @@ def _check_table(table: Table) -> None:
         text = f"{table} is neither an ordinary nor a partitioned table, and so writes no logical changes"
     elif table.persistence != "p":
         text = f"{table} is unlogged or temporary, and so writes no logical changes"
+    elif table.silent:
+        text = f"partitions of {table} are unlogged or foreign, and so write no changes: {', '.join(table.silent)}"
     elif not table.columns:
         text = f"{table} has no columns"
     else:

@@ -5,6 +5,8 @@ Logs are not opened here: each is when its first row comes, or its first reader.
 Invariants:
     a shape that is born and not ready is ended before the stream begins, and its log goes (A12)
     a shape whose table is not what it was is ended before the stream begins
+    a partitioned table goes on with the leaves that were recorded with the publication; where those of now are others,
+        the verdict about it, or a later look, ends its shapes
 """
 
 import asyncio
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc.source.connections import Connection
+from cdc.source.publication import PublicationState, leaves_of
 from shapes.definition import Table
 from shapes.errors import InvalidWhere
 from shapes.ground import as_relation
@@ -36,9 +39,11 @@ async def restore(house: Household, connection: Connection) -> None:
     """Bring back what was there. In the collector's turn."""
     living = house.registry.living()
     tables = await read_tables(connection, {entry.definition.oid for entry in living})
+    known = house.lineage.known()
+    recorded = PublicationState("") if known is None else known.identity.publication
     ends: list[_End] = []
     for number, entry in enumerate(living, 1):
-        if end := _restore_one(house, entry, tables.get(entry.definition.oid)):
+        if end := _restore_one(house, entry, tables.get(entry.definition.oid), recorded):
             ends.append(end)
         if number % _BREATH == 0:
             await asyncio.sleep(0)  # replies to the server go on
@@ -62,7 +67,7 @@ class _End:
     text: str
 
 
-def _restore_one(house: Household, entry: Entry, table: Table | None) -> _End | None:
+def _restore_one(house: Household, entry: Entry, table: Table | None, recorded: PublicationState) -> _End | None:
     """Let it go on; or why it cannot."""
     if entry.shape.life is Life.BORN:
         return _End(entry, INTERRUPTED, "its snapshot was not complete when the process ended")
@@ -75,7 +80,9 @@ def _restore_one(house: Household, entry: Entry, table: Table | None) -> _End | 
     except InvalidWhere as error:
         return _End(entry, error.code, f"its where clause means nothing any more: {error.message}")
     if table.kind == "p":
-        house.collector.partitions.follow(as_relation(table), table.leaves)
+        # Not those of now: what was written before a leaf was taken off is still to come, and is not to be torn.
+        followed = leaves_of(recorded, table.oid)
+        house.collector.partitions.follow(as_relation(table), table.leaves if followed is None else followed)
     house.collector.restore(entry.definition, tree, entry.shape)
     return None
 

@@ -13,7 +13,7 @@ from cdc.source.connections import Connection, fetch
 from shapes.definition import Table, TableColumn
 from shapes.errors import DefinitionError
 from shapes.identifiers import parse_table_name
-from shapes.type_specs import Facts, type_spec
+from shapes.type_specs import Facts, enums_below, type_spec
 from shapes.where.types import Collation
 
 # The innermost type of each domain, and the modifier that this one's definition gave it.
@@ -62,7 +62,9 @@ _TYPES: Final[LiteralString] = """
         ) n (oid))
     SELECT jsonb_object_agg(t.oid::bigint, jsonb_build_object(
         'kind', t.typtype, 'base', t.typbasetype::bigint, 'typmod', t.typtypmod, 'element', t.typelem::bigint,
+        'delimiter', t.typdelim,
         'bounds', (SELECT g.rngsubtype::bigint FROM pg_range g WHERE g.rngtypid = t.oid),
+        'labels', (SELECT jsonb_agg(l.enumlabel ORDER BY l.enumsortorder) FROM pg_enum l WHERE l.enumtypid = t.oid),
         'fields', (SELECT jsonb_agg(jsonb_build_array(f.attname, f.atttypid::bigint, f.atttypmod) ORDER BY f.attnum)
                    FROM pg_attribute f WHERE f.attrelid = t.typrelid AND f.attnum > 0 AND NOT f.attisdropped)))
     FROM reached JOIN pg_type t ON t.oid = reached.oid
@@ -73,7 +75,7 @@ _FACTS: Final[LiteralString] = """
     SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind,
            c.relpersistence::text AS persistence, c.relreplident::text AS replica_identity,
            coalesce(pg_partition_root(c.oid)::oid, c.oid)::bigint AS root,
-           CASE WHEN c.relkind = 'p' THEN ARRAY(
+           CASE WHEN c.relkind = 'p' THEN (
                -- pg_partition_tree would ask for every leaf's lock, and wait for whoever has one for himself.
                WITH RECURSIVE tree (at) AS (
                    SELECT c.oid
@@ -81,8 +83,12 @@ _FACTS: Final[LiteralString] = """
                    SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.at
                    JOIN pg_class p ON p.oid = tree.at
                    WHERE p.relkind = 'p' AND (to_jsonb(i) ->> 'inhdetachpending') IS DISTINCT FROM 'true')
-               SELECT tree.at::bigint FROM tree JOIN pg_class l ON l.oid = tree.at WHERE l.relkind <> 'p' ORDER BY 1
-           ) ELSE '{}' END AS leaves,
+               SELECT jsonb_agg(jsonb_build_object('oid', l.oid::bigint, 'silent', CASE
+                          WHEN l.relkind = 'r' AND l.relpersistence = 'p' THEN NULL
+                          ELSE format('%%I.%%I', s.nspname, l.relname) END) ORDER BY l.oid)
+               FROM tree JOIN pg_class l ON l.oid = tree.at JOIN pg_namespace s ON s.oid = l.relnamespace
+               WHERE l.relkind <> 'p'
+           ) END AS leaves,
            (SELECT to_jsonb(b) FROM pg_database b WHERE b.datname = current_database()) AS database,
 """
 
@@ -129,7 +135,13 @@ def _table(row: DictRow) -> Table:
     database = row["database"]
     columns = tuple(_column(facts, database, row["types"] or {}) for facts in row["columns"] or ())
     facts = {name: row[name] for name in ("oid", "schema", "name", "kind", "persistence", "replica_identity", "root")}
-    return Table(**facts, columns=columns, leaves=tuple(row["leaves"]))
+    leaves = row["leaves"] or ()
+    return Table(
+        **facts,
+        columns=columns,
+        leaves=tuple(leaf["oid"] for leaf in leaves),
+        silent=tuple(leaf["silent"] for leaf in leaves if leaf["silent"] is not None),
+    )
 
 
 def _column(facts: Mapping[str, Any], database: Mapping[str, Any], types: Facts) -> TableColumn:
@@ -139,6 +151,7 @@ def _column(facts: Mapping[str, Any], database: Mapping[str, Any], types: Facts)
             **facts,
             "labels": None if labels is None else tuple(labels),
             "spec": type_spec(facts["type_oid"], facts["typmod"], types),
+            "enums": enums_below(facts["type_oid"], types),
             "collation": Collation.LANGUAGE if collation is None else _collation(collation, database),
         }
     )

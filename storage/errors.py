@@ -79,6 +79,11 @@ class SharedDiskFault(StorageError):
     code = "shared_disk_fault"
     hint = "Free space or mend the disk; writing resumes by itself, and no shape is ended for this."
 
+    @property
+    def told_at_the_end(self) -> str:
+        """What to say where the program ended with it: nobody resumes there."""
+        return str(self).removesuffix(self.hint) + "Free space or mend the disk, then try again; nothing is lost."
+
 
 class DiskStalled(SharedDiskFault):
     """A write or a sync of the disk that all logs share has not returned; whether it succeeds, nobody knows yet."""

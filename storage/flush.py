@@ -60,6 +60,8 @@ class FlushJob:
     segments: list[SegmentWrite] = field(default_factory=list)
     copy: JournalCopy | JournalJoin | None = None
     journal: JournalWrite | None = None
+    gives_back: bool = False
+    """Whether memory that is not used any more goes back to the system at the end."""
 
     @property
     def files(self) -> list[FileWrite]:
@@ -77,15 +79,17 @@ class FlushJob:
         """Write and sync; a fault of the shared disk ends the job, the rest stays undone."""
         if not self._mend_journal(disk):
             return
-        for writes in _at_a_time(self.segments):
+        for number, writes in enumerate(_at_a_time(self.segments)):
+            if number:
+                pa.default_memory_pool().release_unused()  # what was copied: as much comes again
             self._run_segments(disk, writes)
-            pa.default_memory_pool().release_unused()  # what was copied goes back: the next copies come beside readers
             if self.failure is not None:
                 return
         if self.copy is not None:
             self.copy.run(disk, self.written_at)
         if self.journal is not None and self.failure is None:
             self.journal.run(disk, self.written_at)
+        if self.gives_back:
             pa.default_memory_pool().release_unused()
 
     def _mend_journal(self, disk: Disk) -> bool:

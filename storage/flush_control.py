@@ -59,6 +59,8 @@ class FlushControl:
         self.fault: SharedDiskFault | None = None
         """Why writing pauses; cleared by the first write that succeeds, or when nothing is left to write."""
         self._retry_at = 0.0
+        self._written = 0
+        """Bytes since memory was last given back to the system."""
         self._grew = {True: 0, False: 0}
         """Bytes of blocks in young and in other journal files, since logs last left files of the kind."""
         self._must_move: set[int] = set()
@@ -82,8 +84,10 @@ class FlushControl:
         small: list[tuple[ShapeLog, Trigger]] = []
         for log, trigger in due.values():
             (own if log.pending_size >= self._options.own_segment_bytes else small).append((log, trigger))
-        moving, copy = self._emptying()
-        moving |= self._scattered(small)
+        moving = self._scattered(small)
+        # What goes to its segment with this flush must not be joined by it as well.
+        leaving, copy = self._emptying(moving.keys() | {log.number for log, _ in own})
+        moving |= leaving
         small = [(log, trigger) for log, trigger in small if log.number not in moving]
         large = {log.number for log, _ in own}
         own += [(log, Trigger.JOURNAL) for log in moving.values() if log.number not in large]
@@ -140,12 +144,15 @@ class FlushControl:
                 return count
         return len(small)
 
-    def _emptying(self) -> tuple[dict[int, ShapeLog], JournalCopy | JournalJoin | None]:
-        """Logs that leave the oldest journal file, if the journal is too long; if none can, what is left is copied."""
+    def _emptying(self, moving: set[int]) -> tuple[dict[int, ShapeLog], JournalCopy | JournalJoin | None]:
+        """Logs that leave the oldest journal file, if the journal is too long; if none can, what is left is copied.
+
+        `moving`: logs that go to their segments anyway.
+        """
         files = self._target.over_bound()
         for oldest in files:
             self._cannot_empty = False
-            leaving = self._leaving(oldest)
+            leaving = self._leaving(oldest, moving)
             if leaving:
                 return leaving.moving, self._join(leaving.joining)
             living = self._logs.index.living(oldest.number)
@@ -157,14 +164,14 @@ class FlushControl:
             self._grew = {True: 0, False: 0}
         return {}, None
 
-    def _leaving(self, oldest: JournalFile) -> Leaving:
+    def _leaving(self, oldest: JournalFile, moving: set[int]) -> Leaving:
         """So many that all logs leave while the files of the kind grow by as much as they may be."""
         index, options, is_young = self._logs.index, self._options, oldest.is_young
         bytes_max = options.journal_bytes_max if is_young else options.journal_joined_bytes_max
         pace = len(index.logs()) * self._grew[is_young] // bytes_max
         self._grew[is_young] = 0
         most = max(limits.JOURNAL_LOGS_PER_FLUSH, pace)
-        return logs_to_leave(index, oldest, self._logs.find, most, options.own_segment_bytes, self._must_move)
+        return logs_to_leave(index, oldest, self._logs.find, most, options.own_segment_bytes, self._must_move | moving)
 
     def _join(self, logs: Sequence[int]) -> JournalJoin | None:
         if not logs:
@@ -188,6 +195,8 @@ class FlushControl:
     ) -> FlushJob:
         triggers = {log.number: trigger for log, trigger in (*own, *small)}
         job = FlushJob(written_at, triggers, self._logs.index.repairs, copy=copy)
+        job.gives_back = self._written >= limits.FLUSH_RELEASE_BYTES or Trigger.QUIET in triggers.values()
+        self._written = 0 if job.gives_back else self._written
         for log, _ in own:
             job.segments.append(plan_segment(self._drain(log), self._logs.get(log.number).files, self._logs.index))
         if small:
@@ -204,6 +213,7 @@ class FlushControl:
         state = write.drained.log
         self._logs.get(state.number).files.took(write.segment, write.file.refs)
         self._logs.index.drop(state.number)
+        self._must_move.discard(state.number)
         return self._log_done(write.drained, write.wire_end)
 
     def _segment_failed(self, write: SegmentWrite) -> list[ShapeLog]:
@@ -306,7 +316,9 @@ class FlushControl:
             self._metrics.count(Metric.FLUSHES, trigger.value, amount)
         for file in job.files:
             if file.stage is Stage.DONE:
-                self._metrics.count(Metric.FLUSHED_BYTES, amount=sum(ref.header.size for ref in file.refs))
+                size = sum(ref.header.size for ref in file.refs)
+                self._written += size
+                self._metrics.count(Metric.FLUSHED_BYTES, amount=size)
                 self._metrics.count(Metric.SYNCS, amount=2 if file.is_new else 1)
             elif file.failure is not None:
                 self._metrics.count(Metric.FLUSH_FAILURES, file.failure.code)

@@ -174,6 +174,8 @@ class JournalIndex:
         file.refs.append(ref)
         file.directories.append(block.directory)
         file.size = max(file.size, ref.end)
+        # The file that a copy or a join names may be gone, and no other may have its name.
+        self._next_number = max(self._next_number, ref.header.log + 1)
         file.live += len(directory)
         codes = self._codes
         for row, log in enumerate(directory.logs()):
@@ -286,13 +288,14 @@ class JournalIndex:
     def join(self, scattered: Scattered, file: JournalFile, ref: BlockRef, directory: Directory) -> None:
         """A block has these shares, joined, and is synced."""
         taken: set[int] = set(scattered.codes.tolist())
-        for code in taken:
-            self._let_go(code)
         logs = set(directory.logs())
         gone = logs - self._codes.keys()
         self.add_block(file, ref, directory)
         for log in logs:
-            self._keep(log, [code for code in self._codes[log] if code not in taken])
+            codes = self._codes[log]
+            for code in taken.intersection(codes):  # others went already, and each is counted once
+                self._let_go(code)
+            self._keep(log, [code for code in codes if code not in taken])
         for log in gone:
             self.drop(log)
 

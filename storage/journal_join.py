@@ -78,6 +78,7 @@ class _Rows:
         self.schema = np.full(len(self.count), _NO_SCHEMA)
         self.start = columns["row"].astype(np.int64)
         pieces: dict[pa.Schema, list[pa.RecordBatch]] = {}
+        heights: dict[pa.Schema, int] = {}
         filled = np.flatnonzero(self.count)
         table = columns["table"].astype(np.int64)
         by_part = filled[np.lexsort((table[filled], scattered.block[filled]))]
@@ -86,13 +87,13 @@ class _Rows:
         for shares in np.split(by_part, firsts[1:]) if len(by_part) else []:
             block, number = scattered.block[shares[0]], table[shares[0]]
             (part,) = decode_batches(read_part(disk, scattered.refs[block], int(number) + 1))
-            # Neighbours are joined together, so what lies between them is wanted too, or little.
-            low, high = int(self.start[shares].min()), int((self.start[shares] + self.count[shares]).max())
-            of_schema = pieces.setdefault(part.schema, [])
-            height = sum(piece.num_rows for piece in of_schema)
+            # A copy: a slice would keep all of the part, which has rows of logs that stay, and there are thousands.
+            rows = part.take(pa.array(_expanded(self.start[shares], self.count[shares])))
+            pieces.setdefault(part.schema, []).append(rows)
+            height = heights.get(part.schema, 0)
+            heights[part.schema] = height + rows.num_rows
             self.schema[shares] = list(pieces).index(part.schema)
-            self.start[shares] += height - low
-            of_schema.append(part.slice(low, high - low))
+            self.start[shares] = height + np.cumsum(self.count[shares]) - self.count[shares]
         self.tables = [pa.concat_batches(some) for some in pieces.values()]
 
 

@@ -69,12 +69,12 @@ def recover_journal(disk: Disk, index: JournalIndex, found: Found, *, confirmed_
         if layout.is_temporary(name):
             disk.remove(f"{layout.JOURNAL}/{name}")
     load_journal(disk, index, confirmed_tx=confirmed_tx, on_torn=found.note_torn)
-    put_aside(disk, index, confirmed_tx=confirmed_tx, written_at=written_at)
-    for file in list(index.files.values()):
+    for file in [file for file in index.files.values() if not file.unreadable]:
         # Before anything else goes: that a torn copy lost nothing is known from the file that it copied.
         _make_certain(disk, index.repairs, file.path, file.size, file.proven)
         if not file.size:
             index.drop_file(file.number)
+    put_aside(disk, index, confirmed_tx=confirmed_tx, written_at=written_at)
     found.doubts = read_doubts(disk, disk.names(layout.JOURNAL))
     # Of a log in doubt the commit may be what was lost: it takes no more rows, so they can stay.
     suspects = {log for file in index.files_with_open_blocks() for log in index.logs_in(file.number)} - set(

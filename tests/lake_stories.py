@@ -3,7 +3,7 @@
 A story is a number of chapters. In each, things happen to the tables of a bank: transactions, TRUNCATE, successors with
 other columns, removal, return. A writer of the lake takes a step; wherever it can be stopped, and whenever a Delta log
 is opened, it may be killed, or overtaken: other writers take steps right there, and may be killed and overtaken in
-their turn, and more things happen. Some writers live through several chapters, some join all that is small. At the
+their turn, and more things happen. Some writers live through several chapters, some join what is small, or rest. At the
 chapter's end all is quiet: old versions may be removed, and a new writer brings the lake level. Then
 `tests.lake_story_checks` looks at every version there is. About one lake in three keeps states only.
 
@@ -27,7 +27,7 @@ from typing import Final
 import pytest
 from deltalake import DeltaTable
 
-from storage.lake import state, state_files, table_step, tasks
+from storage.lake import state, state_files, state_joins, table_step, tasks
 from storage.lake.delta_log import DeltaLog
 from storage.lake.joins import joins
 from storage.lake.pieces import pieces
@@ -134,6 +134,8 @@ class Story:
                 writer.compact()
             else:
                 writer.step(even_if_quiet=self.chance.random() < 0.1)
+                if self.chance.random() < 0.3 and writer.rest().version is not None:
+                    self.told.append("a state is joined at rest")
         except Killed:
             self._writers = [one for one in self._writers if one is not writer]
         finally:
@@ -206,7 +208,9 @@ def small_sizes() -> Iterator[None]:
             patch.setattr(module, "STATE_GROUPS", 4)
         for module in (tasks, table_step):
             patch.setattr(module, "SAMPLE_ROWS", 2)
-        patch.setattr(tasks, "STATE_FILE_ROWS", 16)
+        for module in (tasks, state_joins):
+            patch.setattr(module, "STATE_FILE_ROWS", 16)
+        patch.setattr(state_joins, "STATE_FILES_FEW", 0)
         patch.setattr(table_step, "joins", lambda sizes, tiers=((1 << 20, 3),): joins(sizes, tiers))
         patch.setattr(table_step, "pieces", partial(pieces, wire_bytes=300))
         yield

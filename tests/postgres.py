@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, LiteralString, NoReturn
+from typing import Any, LiteralString, NoReturn, TypeAlias
 
 import psycopg
 import pytest
@@ -44,6 +44,7 @@ SETTINGS = {
     "max_prepared_transactions": "10",
     "fsync": "off",
     "full_page_writes": "off",
+    "wal_init_zero": "off",
     "shared_buffers": "32MB",
     "timezone": "UTC",
     "log_min_messages": "info",
@@ -298,24 +299,41 @@ def _fate() -> str:
     return "failed" if os.environ.get("CI") == "true" else "skipped"
 
 
+KeptServers: TypeAlias = Callable[[str, str], Server]
+
+
+@pytest.fixture(scope="session")
+def kept_servers() -> Iterator[KeptServers]:
+    """A running server for a purpose and a version, kept to the end.
+
+    Processes that take tests from each other come back to a version again and again, and pytest forgets a fixture's
+    value as soon as another parameter's turn has come.
+    """
+    with contextlib.ExitStack() as stack:
+
+        @cache
+        def kept(purpose: str, version: str) -> Server:
+            made = make_server(version)
+            stack.callback(made.remove)
+            return made
+
+        yield kept
+
+
 @pytest.fixture(scope="session", params=[*WANTED, *(["docker"] if docker_answers() else [])], ids=lambda v: f"pg{v}")
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, kept_servers: KeptServers) -> Iterator[Server]:
     """Each version in turn, shared by all tests that leave it running."""
     if request.param == "docker":
         with container() as running:
             yield running
         return
-    running = make_server(request.param)
-    yield running
-    running.remove()
+    yield kept_servers("shared", request.param)
 
 
 @pytest.fixture(scope="session")
-def newest_server() -> Iterator[Server]:
-    """One version is enough where the server's version makes no difference."""
-    running = make_server(WANTED[-1])
-    yield running
-    running.remove()
+def newest_server(kept_servers: KeptServers) -> Server:
+    """One version is enough where the server's version makes no difference; it is not the one that `server` is."""
+    return kept_servers("newest", WANTED[-1])
 
 
 numbers = itertools.count(1)
@@ -344,11 +362,9 @@ def newest_database(newest_server: Server) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="session", params=WANTED, ids=lambda version: f"own{version}")
-def stoppable_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def stoppable_server(request: pytest.FixtureRequest, kept_servers: KeptServers) -> Server:
     """A server that tests stop and crash: apart from the shared ones, whose tests must not notice."""
-    running = make_server(request.param)
-    yield running
-    running.remove()
+    return kept_servers("stopped", request.param)
 
 
 @pytest.fixture

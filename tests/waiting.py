@@ -22,7 +22,9 @@ def until(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:
     return found
 
 
-async def eventually(look: Callable[[], T | Awaitable[T]], what: str, seconds: float = 20.0) -> T:
+async def eventually(
+    look: Callable[[], T | Awaitable[T]], what: str, seconds: float = 20.0, *, look_seconds: float = LOOK_SECONDS
+) -> T:
     """As `until`, while the loop runs on."""
     end = time.monotonic() + seconds
     while True:
@@ -33,5 +35,5 @@ async def eventually(look: Callable[[], T | Awaitable[T]], what: str, seconds: f
             return found
         assert time.monotonic() < end, f"waited {seconds:g} s in vain for {what}"
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(look_seconds):
                 await asyncio.Event().wait()

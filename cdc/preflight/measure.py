@@ -22,7 +22,7 @@ from cdc.source.errors import AccessRefused, CannotPublish, ServerUnfit, SourceE
 from cdc.source.fragments import Fragment
 from cdc.source.handshake import Settings
 from cdc.source.lsn import parse_lsn
-from cdc.source.publication import Mode, TableState, unfit
+from cdc.source.publication import Mode, OldRow, TableState, unfit
 from cdc.source.server_facts import read_facts
 from cdc.source.session import Session
 from cdc.watch import PATIENCE_SECONDS, shown_up_to
@@ -162,7 +162,7 @@ async def _stream(conninfo: str, tables: tuple[TableState, ...]) -> AsyncIterato
         tables=tuple(table.sql for table in tables),
         temporary=True,
         patience_seconds=PATIENCE_SECONDS,
-        full_identity=False,
+        old_row=OldRow.ANY,
     )
     try:
         async with Session(settings, known=lambda: None) as session:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cdc.inspect.folder import opened
-from cdc.recover.diagnosis import Found, Plan, refuse_unknown
+from cdc.recover.diagnosis import EVERYTHING, Found, Plan, refuse_unknown
 from cdc.source.catalog import read_publication
 from cdc.source.connections import connect_once, connect_replication
 from cdc.source.errors import SourceError
@@ -106,6 +106,10 @@ async def recover(place: Place, found: Found, plan: Plan) -> list[str]:
     done = []
     if plan.sets_aside:
         done.append(f"what cannot be read is in {_set_aside(place.data_dir, plan.sets_aside)}")
+        if plan.sets_aside == EVERYTHING:  # the numbers of logs begin anew
+            done.append(
+                "a lake that was made from the folder goes on from it with `shapelog materialize --adopt`, once"
+            )
     disk = LocalDisk(place.data_dir)
     try:
         ended = end_shapes(disk, plan.ends)

@@ -133,10 +133,13 @@ def some_options(random: Random, *, has_many_segments: bool) -> StoreOptions:
         flush_log_rows=random.choice((1, 5, 1_000)),
         flush_age_seconds=random.choice((0.01, 0.1, 1.0)),
     )
+    own_bytes, segment_bytes = random.choice(own), random.choice(largest)
+    journal_bytes = random.choice((6_000, 40_000, 1_000_000))
     flush = FlushOptions(
-        own_segment_bytes=random.choice(own),
-        segment_bytes_max=random.choice(largest),
-        journal_bytes_max=random.choice((6_000, 40_000, 1_000_000)),
+        own_segment_bytes=own_bytes,
+        segment_bytes_max=segment_bytes,
+        journal_bytes_max=journal_bytes,
+        journal_joined_bytes_max=journal_bytes,
         journal_file_bytes_max=random.choice((2_000, 4_000)),
         fault_retry_seconds=0.2,
     )

@@ -15,13 +15,26 @@ from cdc.simulate.sender import Sender
 from cdc.simulate.surroundings import Surroundings
 from cdc.source.attempt import Arrived, Connected, Delivery, PublicationAltered
 from cdc.source.handshake import Settings
-from cdc.source.identity import Fresh, Identity, Known, OtherTimeline, Proceed, ServerState, judge, refusal
+from cdc.source.identity import (
+    Behind,
+    Fresh,
+    Identity,
+    Known,
+    OtherHistory,
+    OtherTimeline,
+    Proceed,
+    PublicationChanged,
+    ServerState,
+    compare_histories,
+    judge,
+    refusal,
+)
 from cdc.source.lsn import Lsn
 from cdc.source.pgoutput import Decoder
 from cdc.source.relations import Relations
 from cdc.source.replies import Replies
 from cdc.source.slot import PLUGIN, SlotState
-from cdc.source.walsender import CopyBatch
+from cdc.source.walsender import EPOCH_MICROSECONDS, CopyBatch
 
 _WATCH_SECONDS: Final = 20.0
 _FRAGMENT_CHANGES: Final = (1, 4, 15, 40, 1000)
@@ -138,6 +151,8 @@ class Session:
         verdict = judge(known, state, adopt=self._adopt)
         if not isinstance(verdict, Proceed):
             raise refusal(verdict)
+        if known is not None and isinstance(verdict, Behind | PublicationChanged):
+            self._see_that_it_is_ours(known)
         if isinstance(verdict, Fresh) and verdict.slot is None:
             await asyncio.to_thread(self._before_slot)
         start = self._start(verdict, known)
@@ -152,6 +167,14 @@ class Session:
         )
         around.connected()
 
+    def _see_that_it_is_ours(self, known: Known) -> None:
+        """The model's server is never set back without a new timeline: no crash of either side may look like that."""
+        confirmed = self._around.server.confirmed
+        assert confirmed is not None, "the verdict speaks of a slot"
+        below = [one for one in self._around.server.wal if one.is_sent and confirmed <= one.commit_lsn < known.durable]
+        other = compare_histories(known, Lsn(confirmed), EPOCH_MICROSECONDS + below[-1].time if below else None)
+        assert other is None, other
+
     def _start(self, verdict: Proceed, known: Known | None) -> Lsn:
         server = self._around.server
         if isinstance(verdict, Fresh):
@@ -159,7 +182,7 @@ class Session:
                 server.flush()
                 server.confirmed = server.insert_lsn
             return Lsn(server.confirmed)
-        if isinstance(verdict, OtherTimeline):
+        if isinstance(verdict, OtherTimeline | OtherHistory):
             return verdict.confirmed
         assert known is not None, "without it the verdict is Fresh"
         return verdict.start

@@ -128,6 +128,11 @@ class Attempt:
         notices, self._notices = self._notices, []
         return notices
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether something has come that was not handed on yet."""
+        return self.opened.stream.is_receiving
+
     def confirm(self, lsn: Lsn) -> None:
         """All before `lsn` is durable; the server will hear it with the next reply."""
         self.replies.flushed_to(lsn)
@@ -201,7 +206,9 @@ class Attempt:
                 async with asyncio.timeout(CONNECT_SECONDS_MAX):
                     await fetch(self.opened.control, "SELECT 1")
                     now = time.monotonic()
-                    is_silent = self.replies.is_silent(self._reading_since or now, now)
+                    # A message of 100 MB may take minutes: whoever sends parts of it is not silent.
+                    listening_since = max(self._reading_since or now, self.opened.stream.heard_at)
+                    is_silent = self.replies.is_silent(listening_since, now)
                     if is_silent:
                         work = await read_work(self.opened.control, self.opened.replication.info.backend_pid)
                     if heartbeat_seconds is not None and now >= heartbeat_due:

@@ -58,7 +58,8 @@ _PLACED: Final[LiteralString] = """
 """
 
 # Every partitioned table that is published by itself, its schema or as one of all, and the way down to each leaf. The
-# xmin of a step tells a partition that was detached and attached again from one that stayed.
+# xmin of a step tells a partition that was detached and attached again from one that stayed. One that is being detached
+# is not published any more.
 _PARTITIONS: Final[LiteralString] = """
     WITH RECURSIVE tree (root, at, path) AS (
         SELECT c.oid, c.oid, '' FROM pg_class c
@@ -67,7 +68,7 @@ _PARTITIONS: Final[LiteralString] = """
         UNION ALL
         SELECT tree.root, i.inhrelid, format('%%s/%%s:%%s', tree.path, i.inhrelid, i.xmin)
         FROM tree JOIN pg_inherits i ON i.inhparent = tree.at JOIN pg_class c ON c.oid = i.inhparent
-        WHERE c.relkind = 'p')
+        WHERE c.relkind = 'p' AND (to_jsonb(i) ->> 'inhdetachpending') IS DISTINCT FROM 'true')
     SELECT tree.root::text, tree.at::text AS leaf, tree.path, c.relkind = 'p' AS is_inner
     FROM tree JOIN pg_class c ON c.oid = tree.at
 """

@@ -14,7 +14,16 @@ from typing import Final
 
 from cdc.source.facts import Facts, Finding, Level
 from cdc.source.limits import CLOCK_SKEW_SECONDS_MAX, LONG_TRANSACTION_SECONDS, SLOT_UNREAD_BYTES, WAL_ROOM_HOURS_MIN
-from cdc.source.publication import GENERATED_SINCE, is_published, plan, quote, unfit
+from cdc.source.publication import (
+    GENERATED_SINCE,
+    OldRow,
+    TableState,
+    demanded,
+    is_published,
+    plan,
+    quote,
+    unfit,
+)
 from cdc.source.server_bugs import BUGS
 
 SUPPORTED_MIN: Final = 140_000
@@ -128,17 +137,23 @@ def check_tables(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "tables", Level.FAULT, f"there is no table {name}", ("-- check the name, and quote it as in SQL",)
         )
-    for table in facts.wanted:
+    for table in (part for wanted in facts.wanted for part in _whole(facts, wanted)):
         if fault := unfit(table):
             logged = (f"ALTER TABLE {table.sql} SET LOGGED;",) if table.persistence == "u" else ()
             mend = logged or ("-- choose another table: no statement mends this",)
             yield Finding("tables", Level.FAULT, f"{table}: {fault.text}", mend)
 
 
+def _whole(facts: Facts, table: TableState) -> tuple[TableState, ...]:
+    """A table, and the partitions that have its rows."""
+    return (table, *facts.leaves.get(table.oid, ()))
+
+
 def check_publication(facts: Facts) -> Iterator[Finding]:
     """The statements that are missing: run by us in managed mode, by an owner in manual mode."""
-    fit = [table for table in facts.wanted if not unfit(table)]
-    todo = plan(facts.publication, fit, facts.leaves, facts.version)
+    fit = [table for table in facts.wanted if not any(map(unfit, _whole(facts, table)))]
+    old_row = demanded(OldRow.LONG_VALUES, facts.mode)
+    todo = plan(facts.publication, fit, facts.leaves, facts.version, old_row=old_row)
     for fault in todo.faults:
         yield Finding(
             "publication",
@@ -155,10 +170,23 @@ def check_publication(facts: Facts) -> Iterator[Finding]:
             yield Finding("publication", Level.FAULT, f"something is missing; {whose}", (step.sql,))
 
 
+def check_conditions(facts: Facts) -> Iterator[Finding]:
+    """Tables that stay as they are until a shape needs whole rows: nobody knows yet whether there will be one."""
+    fit = [table for table in facts.wanted if not any(map(unfit, _whole(facts, table)))]
+    plain, whole = (
+        {step.alters for step in plan(facts.publication, fit, facts.leaves, facts.version, old_row=old_row).steps}
+        for old_row in (demanded(OldRow.LONG_VALUES, facts.mode), OldRow.WHOLE)
+    )
+    if missing := ", ".join(sorted(name for name in whole - plain if name is not None)):
+        whose = "they get it with the first such shape" if facts.mode == "managed" else "for you to set"
+        text = f"shapes with a condition or replica=full need REPLICA IDENTITY FULL, {whose}: {missing}"
+        yield Finding("conditions", Level.INFO, text)
+
+
 def check_published_elsewhere(facts: Facts) -> Iterator[Finding]:
     """Replica identities that make the application's own UPDATE and DELETE fail, once published."""
     for table in facts.wanted:
-        for part in (table, *facts.leaves.get(table.oid, ())):
+        for part in _whole(facts, table):
             if part.kind == "r" and not part.can_identify and is_published(facts.publication, part):
                 yield Finding(
                     "replica_identity",
@@ -292,6 +320,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "role": check_role,
     "tables": check_tables,
     "publication": check_publication,
+    "conditions": check_conditions,
     "replica_identity": check_published_elsewhere,
     "generated_columns": check_generated_columns,
     "slot": check_slot,

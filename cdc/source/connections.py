@@ -47,6 +47,9 @@ _SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "0",
     # Our own commits, a heartbeat or a publication's change, do not wait for a standby that may be away for hours.
     "synchronous_commit": "local",
+    # To the planner a catalog asked with recursion looks large enough to compile the question: that takes some tenths
+    # of a second, and its answer a hundredth of one.
+    "jit": "off",
 }
 
 TRANSACTION_TIMEOUT_SINCE: Final = 170_000

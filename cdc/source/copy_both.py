@@ -30,6 +30,16 @@ class CopyBoth(Protocol):
         """The next frames, at least one; valid until the next call. Raises `StreamEnded`."""
         ...
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether something has come that was not handed out yet."""
+        ...
+
+    @property
+    def heard_at(self) -> float:
+        """When bytes came last, whole messages or not; on the monotonic clock."""
+        ...
+
     def send(self, frame: bytes) -> None:
         """Send a frame, at once or when the socket has room. Raises `StreamEnded`."""
         ...

@@ -161,6 +161,17 @@ class StreamEnded(ConnectionFault):
         return found
 
 
+class StreamStuck(ConnectionFault):
+    """The server fails at the same place of its WAL whenever it is asked to go on there. It is asked all the same."""
+
+    code = "stream_stuck"
+    hint = (
+        "Most often it is a row of more than 1 GB as text, which Postgres can store and cannot send: make it smaller, "
+        "or remove the shapes of its table. Then stop, run `shapelog recover --resnapshot --new-stream`, which goes on "
+        "behind it with new snapshots, and start again."
+    )
+
+
 class StreamRefused(StreamEnded):
     """The server did not start the stream; its SQLSTATE says whether asking again can help."""
 

@@ -20,7 +20,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from cdc.source.lsn import Lsn
+from cdc.source.lsn import LSN_ZERO, Lsn
 from cdc.source.numbers import Bytes, Integers, Unsigned, Words
 from cdc.source.relations import Relation
 from storage.offset import LogOffset
@@ -157,6 +157,10 @@ class RelationChange:
 
     relation: Relation
     previous: Relation | None
+    commit_lsn: Lsn = LSN_ZERO
+    """Of the transaction in which it is described so ..."""
+    xid: int = 0
+    """... and who that is; both 0 outside of any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,9 @@ from cdc.source.errors import (
     SlotBusy,
     SlotExists,
     SlotLost,
+    SourceError,
     StandbyServer,
+    StreamEnded,
     StreamRefused,
 )
 from cdc.source.facts import Level
@@ -32,30 +34,35 @@ from cdc.source.holder_queries import session_of
 from cdc.source.holders import Holder
 from cdc.source.identity import (
     AheadGap,
+    Behind,
     Fresh,
     Known,
     Lost,
+    OtherHistory,
     OtherSystem,
     OtherTimeline,
     Proceed,
+    PublicationChanged,
     ServerState,
     Unclaimed,
+    compare_histories,
     judge,
     refusal,
 )
 from cdc.source.limits import (
     CONNECT_SECONDS_MAX,
+    HISTORY_SECONDS_MAX,
     RECONNECT_SECONDS_MAX,
     SHUTDOWN_SECONDS_MAX,
     SLOT_CREATION_SECONDS_MAX,
 )
 from cdc.source.lsn import LSN_ZERO, Lsn, format_lsn
-from cdc.source.ownership import own_slot
-from cdc.source.publication import Mode, quote
+from cdc.source.ownership import own_slot, share_publication
+from cdc.source.publication import Mode, OldRow, quote
 from cdc.source.publisher import Publisher
 from cdc.source.server_facts import read_facts
 from cdc.source.server_state import read_server_state
-from cdc.source.slot_commands import create_slot, read_slot
+from cdc.source.slot_commands import create_slot, last_commit_below, read_slot
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +95,8 @@ class Settings:
     reconnect_seconds: float = RECONNECT_SECONDS_MAX
     shutdown_seconds: float = SHUTDOWN_SECONDS_MAX
     slot_creation_seconds: float = SLOT_CREATION_SECONDS_MAX
-    full_identity: bool = True
+    old_row: OldRow = OldRow.LONG_VALUES
+    """What must be known of the rows of `tables` before a change."""
     framing: Framing = Framing.AUTO
 
     @property
@@ -147,6 +155,7 @@ async def open_attempt(
             claim.application,
             lambda holder: waiting("the slot's owner", (holder,) if holder else ()),
         )
+        await share_publication(control, settings.publication)
         replication = await connect_replication(settings.conninfo, claim.application)
         opened.append(replication)
         return await _start(settings, known, publisher, claim, control, replication, waiting)
@@ -192,7 +201,7 @@ async def _start(
     options = settings.plugin_options
     if known is None:
         # Before the slot: a slot that is older than its publication cannot be read.
-        await publisher.publish(control, settings.tables, full=settings.full_identity)
+        await publisher.publish(control, settings.tables, settings.old_row)
     publication = await publisher.connected(control)
     state = await read_server_state(control, replication, settings.slot, publication, options)
     verdict = judge(known, state, adopt=settings.adopt or claim.made_slot)
@@ -203,6 +212,8 @@ async def _start(
             f"the publication {settings.publication!r} is gone, and the slot cannot be read without it",
             hint="Who dropped it? Run `shapelog recover --resnapshot`: publication and slot are made anew.",
         )
+    if known is not None and isinstance(verdict, Behind | PublicationChanged):
+        verdict = await _other_history(settings, control, known, verdict, waiting) or verdict
     if isinstance(verdict, Fresh) and verdict.slot is None:
         await asyncio.to_thread(settings.before_slot)
         claim.made_slot = True
@@ -223,7 +234,7 @@ async def _start(
     elif isinstance(verdict, Fresh):
         assert verdict.slot is not None, "the case above"
         start = flushed = verdict.slot.confirmed_flush_lsn or LSN_ZERO
-    elif isinstance(verdict, OtherTimeline):
+    elif isinstance(verdict, OtherTimeline | OtherHistory):
         start, flushed = verdict.confirmed, LSN_ZERO
     else:
         assert known is not None, "without it the verdict is Fresh"
@@ -236,6 +247,30 @@ async def _start(
         stream.close()
         raise
     return Opened(control, replication, stream, state, verdict, start, flushed, rows[0]["ms"] / 1000)
+
+
+async def _other_history(
+    settings: Settings,
+    control: Connection,
+    known: Known,
+    verdict: Behind | PublicationChanged,
+    waiting: Waiting,
+) -> OtherHistory | None:
+    """Let a slot that is behind us show what it would send again, and compare it with what we had."""
+    position = verdict.position if isinstance(verdict, PublicationChanged) else verdict
+    if not isinstance(position, Behind):
+        return None
+    waiting("the server, which looks up what it forgot that we confirmed", ())
+    try:
+        async with asyncio.timeout(HISTORY_SECONDS_MAX):
+            again = await last_commit_below(control, settings.slot, settings.plugin_options, known.durable)
+    except TimeoutError:
+        raise ConnectionFault(f"the server did not look up what it forgot within {HISTORY_SECONDS_MAX:g} s") from None
+    except SlotBusy as busy:
+        raise await _busy(settings, control, busy.message) from None
+    except SourceError as failed:  # as the stream itself would fail there
+        raise stream_refusal(StreamEnded(failed.message, **failed.facts)) from None
+    return compare_histories(known, position.confirmed, again)
 
 
 async def _start_stream(settings: Settings, control: Connection, replication: Connection, start: Lsn) -> CopyBoth:

@@ -8,15 +8,24 @@ Invariants:
     Resume or Behind: same system, timeline, database, slot and options, and confirmed <= G <= the server's WAL
     confirmed > G is never Resume or Behind: what lies between will not be sent again
     a changed publication never hides a gap, a lost slot or another server
+
+A disk that is set back to an earlier moment has the same system and timeline, and once it is written past G nothing of
+the above differs: only the slot stands below G. It also does after a crash of the server, which writes slots lazily.
+What tells the two apart is what the slot sends again (`compare_histories`): the last commit below G must be the one
+that we had. Its time tells, to the microsecond.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from cdc.source.errors import OtherServer, Refusal, SlotAhead, SlotExists, SlotLost
 from cdc.source.lsn import LSN_ZERO, Lsn, format_lsn
 from cdc.source.publication import PublicationChange, PublicationState, changes_between
 from cdc.source.slot import PLUGIN, SlotState
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,9 @@ class Known:
 
     identity: Identity
     durable: Lsn
+    commit_time_at: Callable[[Lsn], int | None] | None = None
+    """Of the last commit below a place that was confirmed, microseconds since 1970; 0 where none came, and None below
+    where our stream began. Itself None: nobody knows, and histories are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,14 @@ class OtherTimeline:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherHistory:
+    """The server was set back to an earlier moment, and written to since: what we have is not what it committed."""
+
+    confirmed: Lsn
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unclaimed:
     """A slot of this name is there, and nothing of ours says that we made it."""
 
@@ -133,7 +153,7 @@ class OtherSystem:
     reason: str
 
 
-Proceed = Fresh | Resume | Behind | PublicationChanged | OtherTimeline
+Proceed = Fresh | Resume | Behind | PublicationChanged | OtherTimeline | OtherHistory
 Refused = Unclaimed | Lost | AheadGap | OtherSystem
 Verdict = Proceed | Refused
 
@@ -165,6 +185,29 @@ def judge(known: Known | None, now: ServerState, *, adopt: bool = False) -> Verd
     if then.options != now.identity.options:
         changes = (PublicationChange(None, "the options of the stream changed"), *changes)
     return PublicationChanged(changes, position) if changes else position
+
+
+def compare_histories(known: Known, confirmed: Lsn, again: int | None) -> OtherHistory | None:
+    """Whether what the slot sends again below G is what we had.
+
+    `again` is the time of its last commit; None where there is none: then ours must lie below `confirmed` too.
+    """
+    if known.commit_time_at is None:
+        return None
+    ours, before = known.commit_time_at(known.durable), known.commit_time_at(confirmed)
+    if not ours and before is None:
+        return (
+            None  # nothing came yet, and the slot forgot even where our stream began: all it shows may lie below that
+        )
+    if ours == (before if again is None else again):
+        return None
+    what = "has no commit" if again is None else f"ends with another commit, of {_moment(again)}"
+    had = f"ours was of {_moment(ours)}" if ours else "we had none"
+    return OtherHistory(
+        confirmed,
+        f"its WAL from {format_lsn(confirmed)} to {format_lsn(known.durable)} {what}, and {had}: "
+        "the server was set back to an earlier moment, and written to since",
+    )
 
 
 def refusal(verdict: Refused) -> Refusal:
@@ -200,6 +243,10 @@ def _useless(slot: SlotState, database: str) -> str | None:
     if slot.database != database:
         return f"it belongs to the database {slot.database!r}"
     return slot.loss
+
+
+def _moment(microseconds: int) -> str:
+    return str(_EPOCH + timedelta(microseconds=microseconds))
 
 
 def _difference(then: Identity, now: Identity) -> str:

@@ -66,6 +66,14 @@ WRITERS_SECONDS_MAX: Final = 3600.0
 SLOT_CREATION_SECONDS_MAX: Final = 3600.0
 """What the creation of a slot waits for the transactions that run: longer ones are somebody's mistake."""
 
+STANDSTILL_FAILURES: Final = 5
+"""Of the stream at one place, with one error of the server's, until that is taken for what connecting again does not
+mend: enough that no passing trouble is, and with the pauses between them less than a minute."""
+
+HISTORY_SECONDS_MAX: Final = 3600.0
+"""What a new connection waits for the server to decode once more what it has forgotten that we confirmed: after a crash
+of the server that is WAL since the last checkpoint or two. After so long the connection counts as lost."""
+
 POLL_SECONDS: Final = 0.25
 """Between two looks at what is waited for in the server: soon enough for a person, rare enough for the server."""
 

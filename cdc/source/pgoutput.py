@@ -126,7 +126,9 @@ class Decoder:
         elif (change := self._relations.describe(message)) is not None:
             relation, previous = change
             self._layouts[relation.oid] = Layout(relation)
-            self._events.append(RelationChange(relation, previous))
+            opened = self._opened
+            within = (LSN_ZERO, 0) if opened is None else (Lsn(opened.commit_lsn), opened.xid)
+            self._events.append(RelationChange(relation, previous, *within))
 
     def _runs(self, messages: CopyBatch, tags: Bytes, start: int, stop: int) -> None:
         """Fragments of messages [start, stop), as many as the limits make of them."""

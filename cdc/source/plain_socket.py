@@ -53,6 +53,16 @@ class PlainStream:
         """The next frames, at least one; valid until the next call. Raises `StreamEnded`."""
         return await self._reader.batch()
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether something has come that was not handed out yet."""
+        return self._reader.is_receiving
+
+    @property
+    def heard_at(self) -> float:
+        """When bytes came last."""
+        return self._reader.heard_at
+
     def send(self, frame: bytes) -> None:
         """Send a frame, at once or when the socket has room. Raises `StreamEnded`."""
         self._reader.check()

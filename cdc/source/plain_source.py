@@ -12,11 +12,12 @@ import threading
 import numpy as np
 
 from cdc.source.errors import ProtocolError, StreamEnded
-from cdc.source.framing import Message, find_messages
+from cdc.source.framing import Found, Message, find_messages
 from cdc.source.limits import BATCH_BYTES
-from cdc.source.numbers import Bytes
+from cdc.source.numbers import Bytes, Integers
 from cdc.source.walsender import CopyBatch
 
+_NONE: Integers = np.zeros(0, np.int64)
 _IGNORED = frozenset("NSA")
 """Notices, changed parameters and notifications may come at any time, and mean nothing to a stream."""
 
@@ -30,6 +31,8 @@ class PlainSource:
         self._buffer = np.empty(max(BATCH_BYTES, len(received)), np.uint8)
         self._buffer[: len(received)] = np.frombuffer(received, np.uint8)
         self._filled = len(received)
+        self._wanted = 0
+        """Bytes that the message at the front has in all, as far as that is known."""
         self._words: StreamEnded | None = None
         self._lost: StreamEnded | None = None
         self._free_lock = threading.Lock()
@@ -73,12 +76,22 @@ class PlainSource:
 
     def take(self) -> CopyBatch:
         """The whole frames, if any."""
-        found = find_messages(self._buffer, 0, self._filled, self._message_bytes_max)
+        if self._filled < self._wanted:
+            # Looking at all of a large message each time that a piece of it has come would take longer than the server
+            # waits for us, at every attempt.
+            return CopyBatch(self._buffer, _NONE, _NONE)
+        found = self._find(self._buffer, self._filled, self._message_bytes_max)
         for message in found.others:
-            self._words = self._words or _last_words(message)
+            self._words = self._words or self._last_words(message)
         batch = CopyBatch(self._buffer, found.starts, found.ends)
         self._renew_buffer(found.consumed, found.wanted, is_lent=len(batch) > 0)
         return batch
+
+    def _find(self, buffer: Bytes, filled: int, message_bytes_max: int) -> Found:
+        return find_messages(buffer, 0, filled, message_bytes_max)
+
+    def _last_words(self, message: Message) -> StreamEnded | None:
+        return _last_words(message)
 
     def give_back(self, batch: CopyBatch) -> None:
         """Nobody uses the batch any more: its buffer serves again, unless it is one of the large ones."""
@@ -98,6 +111,7 @@ class PlainSource:
         elif consumed:
             self._buffer[: len(pending)] = pending.copy()
         self._filled = len(pending)
+        self._wanted = wanted
 
 
 def read_error(body: bytes) -> tuple[str, str | None]:

@@ -14,6 +14,7 @@ Invariants:
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final, Literal
 
 Mode = Literal["managed", "manual"]
@@ -21,6 +22,24 @@ Mode = Literal["managed", "manual"]
 ROW_ACTIONS: Final = ("insert", "update", "delete", "truncate")
 SCHEMAS_SINCE: Final = 150_000
 GENERATED_SINCE: Final = 180_000
+
+
+class OldRow(IntEnum):
+    """What must be sent of a row as it was before an UPDATE or DELETE; each has those above it too."""
+
+    ANY = 0
+    """Whatever lets Postgres publish them: enough for a look that leaves the tables as they are."""
+    KEY = 1
+    """The shape's key: the primary key, or all columns where there is none."""
+    LONG_VALUES = 2
+    """Values that may be stored out of line: without them nobody can tell a row whose key changed."""
+    WHOLE = 3
+    """Every column: for conditions, and for whoever asks for whole rows."""
+
+
+def demanded(old_row: OldRow, mode: Mode) -> OldRow:
+    """Where we alter nothing, whether keys of rows with long values ever change is for the owner to know."""
+    return OldRow.KEY if old_row is OldRow.LONG_VALUES and mode == "manual" else old_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +105,11 @@ class TableState:
         return self.replica_identity in "fi" or (self.replica_identity == "d" and self.has_key)
 
     @property
+    def sends_key(self) -> bool:
+        """Whether the primary key is sent with every change; an identity by another index need not have it."""
+        return self.replica_identity == "f" or (self.replica_identity == "d" and self.has_key)
+
+    @property
     def sql(self) -> str:
         """The name as SQL has it."""
         return f"{quote(self.schema)}.{quote(self.name)}"
@@ -100,6 +124,13 @@ class PublicationChange:
 
     table: int | None
     text: str
+    parts: frozenset[int] = frozenset()
+    """Partitions of the table, at whatever depth, that it concerns too: they were published through it."""
+
+    @property
+    def tables(self) -> frozenset[int]:
+        """All that it concerns, one by one; none where it concerns all."""
+        return self.parts if self.table is None else self.parts | {self.table}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +170,13 @@ def plan(
     wanted: Iterable[TableState],
     leaves: Mapping[int, tuple[TableState, ...]],
     version: int,
-    *,
-    full: bool = True,
+    old_row: OldRow = OldRow.LONG_VALUES,
 ) -> Plan:
     """What is missing for following these tables. `leaves` has the leaf partitions of each partitioned one."""
     tables = list(wanted)
-    faults = [fault for table in tables if (fault := unfit(table))]
+    # A leaf that writes no changes would have rows in a snapshot, and never another one.
+    every = [part for table in tables for part in (table, *leaves.get(table.oid, ()))]
+    faults = [fault for part in every if (fault := unfit(part))]
     faults += _faults_of(state, tables)
     steps = [Step(sql, None) for sql in _publication_steps(state, version)]
     for table in tables:
@@ -152,12 +184,27 @@ def plan(
             Step(f"ALTER TABLE {part.sql} REPLICA IDENTITY FULL;", part.oid, part.sql)
             for part in (table, *leaves.get(table.oid, ()))
             # The identity of a partitioned table itself is never used: its partitions each have their own.
-            if part.kind == "r" and part.replica_identity != "f" and (full or not part.can_identify)
+            if part.kind == "r" and _lacks(part, old_row, has_key=table.has_key)
         ]
         if not is_published(state, table):
             # ONLY: else tables that inherit from it are published too, without an identity, and their UPDATE fails.
             steps.append(Step(f"ALTER PUBLICATION {quote(state.name)} ADD TABLE ONLY {table.sql};", table.oid))
     return Plan(tuple(steps), tuple(faults))
+
+
+def _lacks(part: TableState, old_row: OldRow, *, has_key: bool) -> bool:
+    """Whether changes of a table, or of a partition of it, come with too little. `has_key`: the table has one."""
+    if part.replica_identity == "f":
+        return False
+    match old_row:
+        case OldRow.ANY:
+            return not part.can_identify
+        case OldRow.KEY:
+            return not (has_key and part.sends_key)
+        case OldRow.LONG_VALUES:
+            return not (has_key and part.sends_key) or bool(part.toastable_columns)
+        case OldRow.WHOLE:
+            return True
 
 
 def is_published(state: PublicationState, table: TableState) -> bool:
@@ -218,9 +265,12 @@ def changes_between(then: PublicationState, now: PublicationState) -> tuple[Publ
     found = []
     if (then.name, then.xmin) != (now.name, now.xmin):
         found.append(PublicationChange(None, f"the publication {now.name!r} itself was altered"))
-    found += _member_changes(then.schemas, now.schemas, "the schema", whole=True)
-    found += _member_changes(then.tables, now.tables, "the table", whole=False)
-    found += _partition_changes(then.partitions, now.partitions)
+    found += [PublicationChange(None, text) for _, text in _member_changes(then.schemas, now.schemas, "the schema")]
+    found += [
+        PublicationChange(oid, text, parts_of(then, oid) - _members_of_both(then, now))
+        for oid, text in _member_changes(then.tables, now.tables, "the table")
+    ]
+    found += _partition_changes(then, now)
     found += _placement_changes(then, now)
     return tuple(found)
 
@@ -228,25 +278,38 @@ def changes_between(then: PublicationState, now: PublicationState) -> tuple[Publ
 def _placement_changes(then: PublicationState, now: PublicationState) -> Iterable[PublicationChange]:
     """What left a published schema, or was away meanwhile. What came was followed by nobody through it."""
     for oid in sorted(then.placed.keys() - now.placed.keys(), key=int):
-        yield PublicationChange(int(oid), f"the table {oid} was dropped, or left a published schema")
+        text = f"the table {oid} was dropped, or left a published schema"
+        yield PublicationChange(int(oid), text, parts_of(then, int(oid)))
     for oid in sorted(then.placed.keys() & now.placed.keys(), key=int):
         if then.placed[oid] != now.placed[oid]:
-            yield PublicationChange(int(oid), f"the table {oid} left its published schema, and came back")
+            text = f"the table {oid} left its published schema, and came back"
+            yield PublicationChange(int(oid), text, parts_of(then, int(oid)))
 
 
-def _partition_changes(then: Mapping[str, Partitions], now: Mapping[str, Partitions]) -> Iterable[PublicationChange]:
-    for root in sorted(then.keys() & now.keys()):
-        before, after = then[root], now[root]
-        moved = {leaf for leaf in before.keys() & after.keys() if before[leaf] != after[leaf]}
-        attached, detached = after.keys() - before.keys(), before.keys() - after.keys()
-        if moved or attached or detached:
-            counts = f"{len(attached | moved)} attached, {len(detached | moved)} detached or dropped"
-            yield PublicationChange(int(root), f"the partitions of the table {root} are others: {counts}")
+def _partition_changes(then: PublicationState, now: PublicationState) -> Iterable[PublicationChange]:
+    """What was taken off was not published meanwhile, and what is above it has lost or got rows without a change."""
+    for root in sorted(then.partitions.keys() & now.partitions.keys()):
+        before, after = then.partitions[root], now.partitions[root]
+        detached = {leaf for leaf in before if before[leaf] != after.get(leaf)}
+        attached = {leaf for leaf in after if after[leaf] != before.get(leaf)}
+        if attached or detached:
+            counts = f"{len(attached)} attached, {len(detached)} detached or dropped"
+            parts = {step for leaf in detached for step in _steps(before[leaf])}
+            parts |= {step for leaf in attached for step in _steps(after[leaf])[:-1]}
+            yield PublicationChange(
+                int(root),
+                f"the partitions of the table {root} are others: {counts}",
+                frozenset(parts) - _members_of_both(then, now),
+            )
 
 
-def _member_changes(
-    then: Mapping[int, Member], now: Mapping[int, Member], what: str, *, whole: bool
-) -> Iterable[PublicationChange]:
+def _members_of_both(then: PublicationState, now: PublicationState) -> frozenset[int]:
+    """Published by themselves, whatever becomes of the tables above them; what befalls them is told of themselves."""
+    return frozenset(then.tables.keys() & now.tables.keys())
+
+
+def _member_changes(then: Mapping[int, Member], now: Mapping[int, Member], what: str) -> Iterable[tuple[int, str]]:
+    """Which were altered, and how in words."""
     for oid in sorted(then.keys() | now.keys()):
         before, after = then.get(oid), now.get(oid)
         if before == after:
@@ -261,7 +324,25 @@ def _member_changes(
             verb = "was taken out and added again, or its filter or columns were altered"
         member = after or before
         assert member is not None, "an oid of one of the two mappings"
-        yield PublicationChange(None if whole else oid, f"{what} {member.name} {verb}")
+        yield oid, f"{what} {member.name} {verb}"
+
+
+def _steps(path: str) -> list[int]:
+    """The partitions on the way to a leaf, which is the last of them."""
+    return [int(step.partition(":")[0]) for step in path.split("/")[1:]]
+
+
+def parts_of(state: PublicationState, table: int) -> frozenset[int]:
+    """The partitions of a table that is published as a partitioned one, at whatever depth."""
+    return frozenset(step for path in state.partitions.get(str(table), {}).values() for step in _steps(path))
+
+
+def leaves_of(state: PublicationState, table: int) -> frozenset[int] | None:
+    """The leaves of a partitioned table as they were seen; None if it was in no tree that is published."""
+    if str(table) in state.partitions:
+        return frozenset(map(int, state.partitions[str(table)]))
+    ways = [_steps(path) for leaves in state.partitions.values() for path in leaves.values()]
+    return frozenset(way[-1] for way in ways if table in way[:-1]) or None
 
 
 def leaves_to_roots(state: PublicationState) -> dict[int, int]:

@@ -34,14 +34,17 @@ from cdc.source.limits import (
     PUBLICATION_GRACE_SECONDS,
     WRITERS_SECONDS_MAX,
 )
+from cdc.source.ownership import is_shared
 from cdc.source.publication import (
     Mode,
+    OldRow,
     Plan,
     PublicationChange,
     PublicationState,
     Step,
     TableState,
     changes_between,
+    demanded,
     plan,
     quote,
 )
@@ -92,19 +95,22 @@ class Publisher:
             self.alterations.connected()
             return state
 
-    async def publish(self, connection: Connection, names: Iterable[str], *, full: bool = True) -> Published:
-        """See to it that these tables are published from now on, whole."""
+    async def publish(
+        self, connection: Connection, names: Iterable[str], old_row: OldRow = OldRow.LONG_VALUES
+    ) -> Published:
+        """See to it that these tables are published from now on, whole, with so much of each row as it was."""
+        old_row = demanded(old_row, self.mode)
         tables = await _tables_by_name(connection, names)
         leaves = {table.oid: await read_leaves(connection, table.oid) for table in tables.values()}
         parts = {part.oid for table in tables.values() for part in (table, *leaves[table.oid])}
         found_count: int | None = None
         while found_count != self.alterations.count:  # else somebody altered it while writers were waited for
             async with self._publishing:
-                for oid in parts:
+                for oid in parts | {table.root for table in tables.values()}:  # it may be published through its root
                     self._unused_since.pop(oid, None)
                 async with self._turn:
                     state = await self._look(connection)
-                todo = plan(state, tables.values(), leaves, connection.info.server_version, full=full)
+                todo = plan(state, tables.values(), leaves, connection.info.server_version, old_row)
                 self._refuse_what_cannot_be(todo)
                 for step in todo.steps:
                     await self._run(connection, step)
@@ -123,6 +129,8 @@ class Publisher:
     async def release(self, connection: Connection, oids: Iterable[int], now: float) -> tuple[int, ...]:
         """All tables that nobody follows by now: those that were so for the grace time leave the publication.
 
+        Nothing does while another server uses the publication too, with a slot of its own: it follows other tables.
+
         Call it again and again: a table that is left out once has its whole grace anew.
         """
         self._unused_since = {oid: self._unused_since.get(oid, now) for oid in oids}
@@ -130,7 +138,7 @@ class Publisher:
             return ()
         async with self._publishing:
             due = [oid for oid, since in self._unused_since.items() if now - since >= PUBLICATION_GRACE_SECONDS]
-            if not due:
+            if not due or await is_shared(connection, self.name):  # others may follow what we do not
                 return ()
             state = await read_publication(connection, self.name)
             tables = await read_tables(connection, [oid for oid in due if oid in state.tables])

@@ -56,8 +56,8 @@ async def read_facts(
     wanted = tuple(table for table in found.values() if table is not None)
     if not found:
         wanted = await _published_roots(connection, publication)
-    leaves = {table.oid: await read_leaves(connection, table.oid) for table in wanted}
-    oids = [part.oid for table in wanted for part in (table, *leaves[table.oid])]
+    leaves = {table.oid: await read_leaves(connection, table.oid) for table in wanted if table.kind == "p"}
+    oids = [part.oid for table in wanted for part in (table, *leaves.get(table.oid, ()))]
     rights = await fetch(connection, _RIGHTS, oids)
     present = await read_slot(connection, slot)
     return Facts(

@@ -36,6 +36,7 @@ from cdc.source.limits import RECONNECT_SECONDS_MAX
 from cdc.source.lsn import LSN_ZERO, Lsn
 from cdc.source.publisher import Publisher
 from cdc.source.relations import Relations
+from cdc.source.standstill import Standstill
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Session:
         """Connections that were made."""
         self.fault: ConnectionFault | None = None
         """Why there is none at present, if there was an attempt."""
+        self.standstill = Standstill()
         self._attempt: Attempt | None = None
         self._ready: deque[Delivery] = deque()
         self._tries: tenacity.AsyncRetrying | None = None
@@ -102,11 +104,17 @@ class Session:
         """All before `lsn` is durable. Said of an earlier connection, it moves nothing: it may be about other rows."""
         if self._attempt is not None and self._attempt.number == attempt:
             self._attempt.confirm(lsn)
+            self.standstill.passed(lsn)
 
     @property
     def attempt(self) -> Attempt | None:
         """The present connection, if there is one."""
         return self._attempt
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether something has come that `next` has not handed on yet."""
+        return self._attempt is not None and self._attempt.is_receiving
 
     @property
     def received(self) -> Lsn:
@@ -147,6 +155,9 @@ class Session:
     async def _leave(self, fault: ConnectionFault) -> None:
         log.warning("disconnected: %s", fault)
         self.fault = fault
+        known = self._known()
+        if known is not None and self.standstill.failed(fault, known.durable):
+            log.error("the stream stands still: %s", self.standstill.fault)
         attempt = await self._drop()
         if attempt is not None and time.monotonic() - attempt.started > SHORT_LIFE_SECONDS:
             self._tries = self._try = None

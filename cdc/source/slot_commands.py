@@ -1,4 +1,4 @@
-"""Reading, making and dropping a replication slot.
+"""Reading, making, looking into and dropping a replication slot.
 
 Invariants:
     a slot whose making fails, runs out of time or is cancelled does not exist afterwards
@@ -7,7 +7,7 @@ Invariants:
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from cdc.source.connections import Connection, fetch
@@ -15,8 +15,9 @@ from cdc.source.errors import SlotCreationBlocked, SourceError
 from cdc.source.holder_queries import blockers_of, prepared_transactions
 from cdc.source.holders import Holder
 from cdc.source.limits import POLL_SECONDS, SLOT_CREATION_SECONDS_MAX
-from cdc.source.lsn import Lsn, parse_lsn
+from cdc.source.lsn import Lsn, format_lsn, parse_lsn
 from cdc.source.slot import PLUGIN, SlotState
+from cdc.source.transactions import read_commit_time
 
 FAILOVER_SINCE: Final = 170_000
 """The first server version that carries slots over to its standbys."""
@@ -54,6 +55,21 @@ async def create_slot(
         # holds back WAL and vacuum.
         await asyncio.shield(_abandon(control, maker.info.backend_pid, making, name))
         raise
+
+
+async def last_commit_below(connection: Connection, name: str, options: Mapping[str, str], lsn: Lsn) -> int | None:
+    """When the last transaction was committed that the slot would send of those below `lsn`; None: there is none.
+
+    Microseconds since 1970. The slot does not move. The server decodes all from what is confirmed to `lsn` for it, and
+    gives us one message.
+    """
+    query = """
+        SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s, NULL, VARIADIC %s) WITH ORDINALITY
+        WHERE get_byte(data, 0) = ascii('C') ORDER BY ordinality DESC LIMIT 1
+    """
+    texts = [text for option in options.items() for text in option]
+    rows = await fetch(connection, query, name, format_lsn(lsn), texts)
+    return read_commit_time(rows[0]["data"]) if rows else None
 
 
 async def drop_slot(connection: Connection, name: str) -> None:

@@ -76,6 +76,10 @@ class StreamReader:
         self._lent: CopyBatch | None = None
         self._ended: Exception | None = None
         self._is_stopped = False
+        self.heard_at = time.monotonic()
+        """When bytes came last: of a large message long before it is whole. The thread alone sets it."""
+        self._is_waiting = False
+        """The thread waits for bytes, and has none. It alone sets this; whoever reads it may be late by a moment."""
         self._thread = threading.Thread(target=self._run, name="shapelog-reader", daemon=True)
         self._thread.start()
 
@@ -88,6 +92,11 @@ class StreamReader:
             if batch is not None:
                 return batch
             await self._available.wait()
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether something has come that was not handed out yet."""
+        return bool(self._ready) or not self._is_waiting
 
     def check(self) -> None:
         """Raise the reason if the stream has ended, be there batches to take or not."""
@@ -149,7 +158,10 @@ class StreamReader:
         poll = select.poll()
         poll.register(self._source.descriptor, select.POLLIN)
         poll.register(self._stop, select.POLLIN)
+        self._is_waiting = True
         poll.poll()
+        self._is_waiting = False
+        self.heard_at = time.monotonic()
         return not self._is_stopped
 
     def _hand_over(self, batch: CopyBatch) -> bool:

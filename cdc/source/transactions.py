@@ -24,6 +24,14 @@ BEGIN, COMMIT = map(ord, "BC")
 
 _BEGIN_BYTES: Final = 21
 _COMMIT_BYTES: Final = 26
+_COMMIT_TIME_AT: Final = 18
+
+
+def read_commit_time(message: bytes) -> int:
+    """Of one Commit that came by itself: microseconds since 1970."""
+    if len(message) != _COMMIT_BYTES or message[0] != COMMIT:
+        raise ProtocolError("this is no Commit", bytes=len(message))
+    return int.from_bytes(message[_COMMIT_TIME_AT:], "big", signed=True) + EPOCH_MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)

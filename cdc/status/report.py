@@ -59,6 +59,7 @@ class StatusDesk:
                 "is_up": attempt is not None,
                 "made": house.session.attempts_count,
                 "fault": None if house.session.fault is None else str(house.session.fault),
+                "stuck": None if house.session.standstill.fault is None else str(house.session.standstill.fault),
             },
             "confirmed_flush_lsn": confirmed,
             "global_flushed_lsn": format_lsn(explained.g.lsn),

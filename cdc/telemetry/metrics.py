@@ -33,6 +33,8 @@ class ProgramMetric(StrEnum):
     CONNECTIONS = "shapelog_source_connections_total"
     RECEIVED_LSN = "shapelog_source_received_lsn"
     SEEN_LSN = "shapelog_source_seen_lsn"
+    COMMIT_LAG = "shapelog_source_commit_lag_seconds"
+    STUCK = "shapelog_source_stuck"
     SLOT_FOUND = "shapelog_slot_found"
     SLOT_HEALTH = "shapelog_slot_health"
     SLOT_ACTIVE = "shapelog_slot_active"
@@ -111,6 +113,9 @@ class ProgramCollector(Collector):
         yield CounterMetricFamily(*_names(ProgramMetric.CONNECTIONS), value=session.attempts_count)
         yield _gauge(ProgramMetric.RECEIVED_LSN, session.received)
         yield _gauge(ProgramMetric.SEEN_LSN, tracker.seen.lsn)
+        if (lag := self._app.capture.commit_lag_seconds) is not None:
+            yield _gauge(ProgramMetric.COMMIT_LAG, lag)
+        yield _gauge(ProgramMetric.STUCK, session.standstill.fault is not None)
 
     def _slot(self, look: SlotLook | None) -> Iterator[Metric]:
         yield _gauge(ProgramMetric.SLOT_FOUND, look is not None and look.slot is not None)

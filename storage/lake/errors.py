@@ -34,6 +34,13 @@ class OtherData(LakeError):
     )
 
 
+class MixedFolders(LakeError):
+    """The lake's folder and the data folder are one, or lie in each other."""
+
+    code = "lake_mixed_folders"
+    hint = "Give each a folder of its own, side by side: what cleans or copies one of them would take the other along."
+
+
 class LakeDamage(LakeError):
     """What the log tells does not fit what the lake has: a change of a row that is not there, a file that is gone."""
 
@@ -49,6 +56,23 @@ class LogGap(LakeError):
         "They were folded before the lake had them, and its history would miss them. `shapelog recover --resnapshot`"
         " reads the shape anew; a lake made with --state-only takes them from the fold."
     )
+
+
+class ChangesFolded(LogGap):
+    """Updates of a row that somebody's own job wants became one."""
+
+    code = "lake_changes_folded"
+    hint = (
+        "Values in between are gone, from the log of a server with --log-compaction. Who wants a row's newest values"
+        ' only reads on with .option("gaps", "allowed"); who wants each change begins behind that range, with "after".'
+    )
+
+
+class StepBack(LogGap):
+    """Somebody's own query goes on from a position that the data folder has never reached."""
+
+    code = "lake_step_back"
+    hint = "Name the folder that the query has read so far; or begin a new query, with another checkpoint."
 
 
 class CommitUnknown(LakeError):
@@ -118,11 +142,11 @@ class UnknownShape(LakeError):
     """The data folder has no such shape, or it is not ready."""
 
     code = "lake_unknown_shape"
-    hint = "Name a shape by its name or its handle; `shapelog shapes list` lists them."
+    hint = "`shapelog shapes list` lists those that are there; one that is not is made first: `shapelog shapes add`."
 
 
 class InvalidOption(LakeError):
     """An option of the format `shapelog` is missing or wrong."""
 
     code = "lake_invalid_option"
-    hint = "It needs the options data and shape; after is an offset, maxRows a number."
+    hint = "It needs the options data and shape; after is an offset, maxRows a number, gaps is refused or allowed."

@@ -14,6 +14,20 @@ STATE_GROUPS: Final = 8
 """Row groups of a full state file: a change of one key encodes one of them anew, the others are copied as they are.
 More would make footers long, and readers begin anew too often."""
 
+STATE_JOINED_FILES_MAX: Final = 5.0
+"""Full files that one task makes of neighbours which deletes left half empty. A window of so many that cannot be fewer
+files is nine tenths full; and it is a million rows, which a task has room for.."""
+
+STATE_JOINED_BYTES_MAX: Final = 160 * MIB
+""".. unless they are wide: this is what it reads at most, beyond one file. It is in memory three times."""
+
+STATE_FILES_FEW: Final = 4
+"""So many files are few, whatever is in them.."""
+
+STATE_FILES_SPARE: Final = 1.2
+""".. and so are so many for each full file's worth of rows: 64 for 10M. A writer at rest joins a state that has more;
+joining leaves 1.1 for each, so it is not done again soon."""
+
 STAGED_BATCH_ROWS: Final = 8192
 """Folded rows are staged in batches of so many: a task that merges a range of keys reads only the batches that reach
 into it."""
@@ -68,6 +82,9 @@ that stays full is somebody's business."""
 
 STALL_SECONDS: Final = 60.0
 """G moves and the lake does not: after this it is said aloud."""
+
+SHAPES_TOLD_MAX: Final = 20
+"""Names of shapes in an error about a name that none has: a line that can be read, beside the nearest name."""
 
 SPARK_LOG_BYTES: Final = 4 * MIB
 """Spark's own log begins anew at this size, and the one before is kept: enough for a fault and what led to it."""

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -20,15 +20,17 @@ from storage.catalog import CatalogReader
 from storage.disk import LocalDisk, folder_of
 from storage.errors import FileVanished, SharedDiskFault, StorageError, UnknownFormat
 from storage.lake.errors import CommitUnknown, LaggingWriter, LakeWaits, TaskFailed
-from storage.lake.lake_layout import CUTS
+from storage.lake.lake_layout import CUTS, DELTA
 from storage.lake.limits import ONCE_ATTEMPTS_MAX, STALL_SECONDS, WRITER_PAUSE_SECONDS_MAX
 from storage.lake.loads import Runner
 from storage.lake.metrics import LakeMetric, LakeMetrics, Trigger
 from storage.lake.next_cut import read_cut
 from storage.lake.origin import refuse_other
 from storage.lake.records import record_numbers
+from storage.lake.refusals import refuse_mixed_folders, refuse_unknown_shapes
 from storage.lake.retire import retire
 from storage.lake.settings import settle
+from storage.lake.versions import Version
 from storage.lake.writer import LakeWriter, Step
 from storage.layout import CATALOG, PROGRESS
 from storage.progress import ProgressReader
@@ -68,19 +70,23 @@ class Order:
 
 
 def check_order(order: Order) -> None:
-    """Refuse what cannot be done before anything is begun: a folder without shapes, or another than the lake's."""
+    """Refuse what cannot be done before anything is begun: wrong folders, shapes that are not there."""
+    refuse_mixed_folders(order.data, order.lake)
     names = {path.name.partition(".")[0] for path in order.data.glob("*")}
     if not {CATALOG, PROGRESS} <= names:
         raise UnknownFormat("the folder has no shapes: nothing was confirmed in it yet", path=str(order.data))
-    if order.adopts or not order.lake.exists():
-        return
-    with folder_of(LocalDisk(order.data.resolve())) as data, folder_of(LocalDisk(order.lake.resolve())) as lake:
-        newest = max(record_numbers(lake, CUTS), default=0)
-        if (cut := read_cut(lake, newest)) is not None:
-            catalog, progress = CatalogReader(data), ProgressReader(data)
-            progress.refresh()
-            catalog.refresh()
-            refuse_other(cut, progress.history, catalog.state)
+    with folder_of(LocalDisk(order.data.resolve())) as data:
+        catalog, progress = CatalogReader(data), ProgressReader(data)
+        progress.refresh()
+        catalog.refresh()
+        tables = {path.name for path in (order.lake / DELTA).glob("*")}
+        refuse_unknown_shapes(order.shapes or (), catalog.state, tables)
+        if order.adopts or not order.lake.exists():
+            return
+        with folder_of(LocalDisk(order.lake.resolve())) as lake:
+            newest = max(record_numbers(lake, CUTS), default=0)
+            if (cut := read_cut(lake, newest)) is not None:
+                refuse_other(cut, progress.history, catalog.state)
 
 
 @contextmanager
@@ -102,6 +108,7 @@ def materialize(
         order.metrics.version = writer.published()
         if order.every_seconds is None:
             _once(order, writer, tell)
+            _rest(order, writer, tell)
             _retire(order)
         else:
             _follow(order, order.every_seconds, writer, tell)
@@ -145,6 +152,8 @@ def _follow(order: Order, every_seconds: float, writer: LakeWriter, tell: Callab
         began = time.monotonic()
         try:
             step = _step(order, writer, tell)
+            if step.version is None and not (step.waits_for or step.overtaken):
+                step = replace(step, version=_rest(order, writer, tell))
             pause = every_seconds
         except _PASSING as error:
             logger.warning("trying again: %s", error)
@@ -176,6 +185,22 @@ def _step(order: Order, writer: LakeWriter, tell: Callable[[Told], None], *, eve
     if step.version is not None or (even_if_quiet and step.overtaken is None):
         tell(Told(step, now - began))
     return step
+
+
+def _rest(order: Order, writer: LakeWriter, tell: Callable[[Told], None]) -> Version | None:
+    """Nothing comes in: files of a state that are many for its rows are joined. The version with them, if any."""
+    began, metrics = time.monotonic(), order.metrics
+    try:
+        step = writer.rest()
+    except StorageError as error:  # what was decided is finished by the next step
+        metrics.count(LakeMetric.FAULTS, error.code)
+        logger.warning("files of a state stay many for now: %s", error)
+        return None
+    if step.version is not None:
+        now = time.monotonic()
+        metrics.looked(replace(step, level=metrics.level), now - began, now)
+        tell(Told(step, now - began))
+    return step.version
 
 
 def _retire(order: Order) -> None:

@@ -42,7 +42,7 @@ class Trigger(StrEnum):
     TABLES = "tables"
     """A table came, went, or begins anew."""
     DEMAND = "demand"
-    """It was asked for, and nothing is new."""
+    """It was asked for, or files were joined, and nothing is new."""
     FOUND = "found"
     """Somebody had decided it: a writer that died, or a twin."""
 

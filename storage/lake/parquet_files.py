@@ -124,10 +124,11 @@ def write_groups(path: Path, groups: Sequence[Group]) -> NewFile:
     return NewFile(path.name, sum(group.facts.rows for group in groups), size, lows[0])
 
 
-def facts_of(path: Path) -> tuple[int, Key]:
-    """How many rows a file of a state has, and its least key."""
+def facts_of(path: Path) -> tuple[int, int, Key]:
+    """How many rows a file of a state has, their bytes before they are compressed, and its least key."""
     footer = pq.read_metadata(path)
-    return footer.num_rows, orjson.loads(footer.metadata[FACTS])["low"]
+    size = sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
+    return footer.num_rows, size, orjson.loads(footer.metadata[FACTS])["low"]
 
 
 def _written(rows: pa.Table, schema: pa.Schema, group_rows: int) -> pa.Buffer:

@@ -8,7 +8,8 @@
 The rows are those of the lake's table of changes; those of the base come first, as inserts with `_tx` 0.
 
 Options: `data`, the data folder; `shape`, a name or a handle; `after`, an offset to begin behind; `maxRows`, for a
-stream: about so many rows in a micro-batch. A schema with fewer columns reads fewer; comparisons of `_tx` narrow it.
+stream: about so many rows in a micro-batch; `gaps`: `allowed` takes a log as it is whose updates became fewer, which is
+an error otherwise. A schema with fewer columns reads fewer; comparisons of `_tx` narrow it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -41,6 +42,9 @@ from storage.offset import BEFORE_ALL, OP_INFINITE, TX_MAX, LogOffset
 
 FORMAT: Final = "shapelog"
 
+_REFUSED: Final = "refused"
+_ALLOWED: Final = "allowed"
+
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 """Off unless asked for; and then Spark refuses a reader that would take filters."""
 
@@ -72,6 +76,8 @@ class ShapelogSource(DataSource):
         for name in ("data", "shape"):
             if not self._options.get(name):
                 raise InvalidOption(f"the option {name!r} is missing")
+        if self._options.setdefault("gaps", _REFUSED) not in {_REFUSED, _ALLOWED}:
+            raise InvalidOption(f"gaps is {_REFUSED} or {_ALLOWED}, not {self._options['gaps']!r}")
         self._options["data"] = str(Path(self._options["data"]).resolve())  # workers stand somewhere else
 
     @classmethod
@@ -88,7 +94,11 @@ class ShapelogSource(DataSource):
         return ShapelogStreamReader(self._options, schema.names)
 
     def _source(self) -> LogSource:
-        return LogSource(self._options["data"], self._options["shape"])
+        return _opened(self._options, self._options["shape"])
+
+
+def _opened(options: Mapping[str, str], shape: str) -> LogSource:
+    return LogSource(options["data"], shape, allows_gaps=options["gaps"] == _ALLOWED)
 
 
 class _Reading:
@@ -100,7 +110,7 @@ class _Reading:
 
     def source(self) -> LogSource:
         """Opened where it is needed."""
-        return LogSource(self._options["data"], self._options["shape"])
+        return _opened(self._options, self._options["shape"])
 
     def start(self) -> LogOffset:
         """Behind which offset to begin."""
@@ -116,7 +126,7 @@ class _Reading:
         """The rows of a part."""
         assert isinstance(part, Part), "it is one of ours"
         after, upto = LogOffset.parse(part.after), LogOffset.parse(part.upto)
-        yield from LogSource(self._options["data"], part.handle).read(after, upto, self._columns)
+        yield from _opened(self._options, part.handle).read(after, upto, self._columns)
 
 
 class ShapelogReader(_Reading, DataSourceReader):
@@ -187,4 +197,7 @@ class ShapelogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     def _same(self, offset: Mapping[str, Any]) -> LogSource:
         """The handle with which the query began: a successor's rows are no continuation."""
-        return LogSource(self._options["data"], str(offset["handle"]))
+        source, after = _opened(self._options, str(offset["handle"])), str(offset["after"])
+        if after != str(self.start()):  # where a query begins is its own matter; what it goes on from was there
+            source.refuse_step_back(LogOffset.parse(after))
+        return source

@@ -13,7 +13,7 @@ Invariants:
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
@@ -42,6 +42,8 @@ class StateFile:
     low: Key
     """Its least key."""
     rows: int
+    bytes: int = 0
+    """Before they are compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +88,6 @@ def rewrites(files: Sequence[StateFile], keys: pa.Array, *, small_rows: int = ST
         )
         for group in groups
     ]
-
-
-def small_runs(files: Sequence[StateFile], *, small_rows: int = STATE_FILE_ROWS // 4) -> list[Rewrite]:
-    """Neighbours that are small, to be written as one though no key of theirs changes."""
-    ordered = sorted(files, key=lambda file: file.low)
-    found, start = list[Rewrite](), 0
-    for stop in range(len(ordered) + 1):
-        if stop == len(ordered) or ordered[stop].rows >= small_rows:
-            if stop - start > 1:
-                low, high = ordered[start].low if start else None, ordered[stop].low if stop < len(ordered) else None
-                found.append(Rewrite(tuple(file.path for file in ordered[start:stop]), low, high))
-            start = stop + 1
-    return found
 
 
 def shares(part: Rewrite, samples: pa.Array, every_rows: int, *, rows_max: int = STATE_FILE_ROWS) -> list[Rewrite]:
@@ -197,17 +186,38 @@ def group_rows(rows: pa.Table) -> int:
 def packed(sizes: Sequence[tuple[int, int]], *, is_tail: bool = True) -> list[range]:
     """Row groups (rows and bytes of each) as files, by the same rule as `divided`."""
     shares_of_file = [max(rows / STATE_FILE_ROWS, size / STATE_FILE_BYTES) for rows, size in sizes]
-    total = sum(shares_of_file)
-    size = 1.0 if is_tail else total / max(1, math.ceil(total / _FULL))
-    found, start, filled = list[range](), 0, 0.0
-    for number, share in enumerate(shares_of_file):
-        is_full = filled + (share if is_tail else share / 2) > size
-        if is_full and number > start and total > (_FULL - 1.0 if is_tail else 0.0):
-            found.append(range(start, number))
-            start, filled = number, 0.0
+    if not sizes:
+        return []
+    bounds = _tail_bounds(shares_of_file) if is_tail else _even_bounds(shares_of_file)
+    return [range(start, stop) for start, stop in pairwise([0, *bounds, len(sizes)])]
+
+
+def _tail_bounds(parts: Sequence[float]) -> list[int]:
+    """Where files begin, each as full as may be; what is left over, if it is little, goes into the last."""
+    found, filled, left = list[int](), 0.0, sum(parts)
+    for number, share in enumerate(parts):
+        if filled and filled + share > 1.0 and left > _FULL - 1.0:
+            found.append(number)
+            filled = 0.0
         filled += share
-        total -= share
-    return [*found, range(start, len(sizes))] if sizes else []
+        left -= share
+    return found
+
+
+def _even_bounds(parts: Sequence[float]) -> list[int]:
+    """Where files begin, all of about one size: a part belongs to the file in which its middle lies."""
+    total = sum(parts)
+    size = total / files_for(total, max(parts))
+    middles = [end - part / 2 for end, part in zip(accumulate(parts), parts, strict=True)]
+    files = [int(middle / size) for middle in middles]
+    return [number for number in range(1, len(files)) if files[number] != files[number - 1]]
+
+
+def files_for(total: float, largest: float | None = None) -> int:
+    """How many files rows of so many targets become, if row groups of at most `largest` of a target are not divided."""
+    if total <= _FULL:
+        return 1
+    return math.ceil(total / max(1.0, _FULL - (1 / STATE_GROUPS if largest is None else largest)))
 
 
 def fitted(rows: pa.Table, columns: pa.Schema) -> pa.Table:

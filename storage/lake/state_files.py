@@ -6,6 +6,7 @@ are copied. Where much of a file changes, or it was written otherwise than files
 Invariant: the rows of the new files are those of `state.merge`, whichever way was taken.
 """
 
+import math
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -66,6 +67,8 @@ def _groups_after(folder: Path, part: Rewrite, lives: Lives, schema: TableSchema
     old, like = [group for groups in files for group in groups], footer_of(schema.state)
     if not old or not all(files) or not all(group.fits(like) for group in old):
         return None
+    if not len(lives.keys) and _is_crumbled(_sizes(old)):
+        return None
     listed = [StateFile(str(number), group.low, group.facts.rows) for number, group in enumerate(old)]
     inside = rewrites(listed, lives.keys, small_rows=STATE_FILE_ROWS // STATE_GROUPS // 4)
     changed = sum(old[int(number)].facts.rows for one in inside for number in one.paths)
@@ -85,6 +88,12 @@ def _groups_after(folder: Path, part: Rewrite, lives: Lives, schema: TableSchema
         found += [*old[done : numbers[0]], *(_encoded(merged, schema) if len(merged) else ())]
         done = numbers[-1] + 1
     return [*found, *old[done:]]
+
+
+def _is_crumbled(sizes: Sequence[tuple[int, int]]) -> bool:
+    """Whether row groups are so small that who joins files had better make others."""
+    full = sum(max(rows / STATE_FILE_ROWS, size / STATE_FILE_BYTES) for rows, size in sizes) * STATE_GROUPS
+    return len(sizes) > 2 * math.ceil(full)
 
 
 def _encoded(rows: pa.Table, schema: TableSchema) -> list[Group]:

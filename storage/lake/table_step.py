@@ -25,7 +25,8 @@ from storage.lake.lake_layout import (
 from storage.lake.loads import Load
 from storage.lake.parquet_files import NewFile, facts_of
 from storage.lake.pieces import pieces
-from storage.lake.state import StateFile, shares, small_runs
+from storage.lake.state import StateFile, shares
+from storage.lake.state_joins import state_joins
 from storage.lake.table_schema import TableSchema
 from storage.lake.tasks import SAMPLE_ROWS, Done, JoinChanges, MergeRange, ReadPiece, TableWork, Work, planned
 from storage.lake.versions import SideVersion, TableVersion
@@ -42,8 +43,8 @@ class KnownFiles:
         """A file of a state."""
         path = folder / name
         if path not in self._facts:
-            rows, low = facts_of(path)
-            self._facts[path] = StateFile(name, low, rows)
+            rows, size, low = facts_of(path)
+            self._facts[path] = StateFile(name, low, rows, size)
         return self._facts[path]
 
     def forget_except(self, folder: Path, names: Iterable[str]) -> None:
@@ -136,7 +137,7 @@ class TableStep:
         staged = [done for done in self.done if done.staged is not None]
         if not staged:
             is_quiet = self.cut.joins_all and not any(done.state for done in self.done)
-            return [MergeRange(self.table_work(), part, ()) for part in small_runs(self.files)] if is_quiet else []
+            return [MergeRange(self.table_work(), part, ()) for part in state_joins(self.files)] if is_quiet else []
         last = max((number for number, done in enumerate(staged) if done.is_emptied), default=0)
         is_emptied = any(done.is_emptied for done in staged)
         keys = _sorted({key for done in staged[last:] for key in done.keys})

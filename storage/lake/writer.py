@@ -23,7 +23,7 @@ from storage.errors import named_faults
 from storage.lake.cuts import Cut, TableCut
 from storage.lake.delta_log import DeltaLog
 from storage.lake.errors import LaggingWriter, NoVersion
-from storage.lake.lake_layout import CUTS, numbered_path
+from storage.lake.lake_layout import CUTS, STATE, numbered_path, side_folder
 from storage.lake.lake_leases import LakeLeases
 from storage.lake.limits import COMMIT_ATTEMPTS_MAX
 from storage.lake.loads import Runner, base_files
@@ -31,6 +31,8 @@ from storage.lake.metrics import Trigger
 from storage.lake.next_cut import NextCut, read_cut
 from storage.lake.records import create_once
 from storage.lake.settings import LakeSettings
+from storage.lake.state import StateFile
+from storage.lake.state_joins import is_scattered
 from storage.lake.table_step import KnownFiles, TableStep
 from storage.lake.tasks import Work
 from storage.lake.versions import TableVersion, Version, latest_version, publish, read_version
@@ -83,6 +85,8 @@ class LakeWriter:
         self._next = NextCut(data, lake, run, settings=settings, leases=self._leases, unique=unique, at=at)
         self._gaps = self._next.gaps
         self._known = KnownFiles()
+        self._rested = 0
+        """The version after which it was looked whether states have few files."""
         self._log_of = lru_cache(maxsize=1024)(DeltaLog)
         self._views = Views(lake, self._log_of, unique)
 
@@ -107,6 +111,24 @@ class LakeWriter:
                 if cut.joins_all and step.version is not None:
                     return replace(step, trigger=Trigger.DEMAND)
             return Step()
+
+    def rest(self) -> Step:
+        """Nothing comes in: join if a state has many files for its rows, as deletes leave it. Once for a version."""
+        with named_faults(str(self._root)):
+            before = latest_version(self._lake)
+            if before is None or before.number == self._rested:
+                return Step()
+            new = [table for table in before.tables if table.state is not None and table.state.cut > self._rested]
+            is_needed = any(is_scattered(self._state_files(table)) for table in new)
+            self._rested = before.number
+            cut = read_cut(self._lake, before.number) if is_needed else None
+            if cut is None or cut.joins_all:  # it was joined a moment ago: that is how few they can be
+                return Step()
+        return self.compact()
+
+    def _state_files(self, table: TableVersion) -> list[StateFile]:
+        folder = self._root / side_folder(table.name, table.generation, STATE)
+        return [self._known.state_file(folder, name) for name in self._log_of(folder).files()]
 
     def published(self) -> Version | None:
         """The newest version, whoever made it."""

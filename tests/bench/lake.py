@@ -185,14 +185,15 @@ def micro_batches(session: Any, folder: Path, count: int) -> tuple[int, float]:
             writer.step()
             logs.insert(100 * SMALL_ROWS)
             timed_step(logs, writer)
-            seconds = list(timed_batches(logs, writer, count))
-    table = open_lake(folder / "lake").latest().table("orders1")
-    return max(len(table.files(side)) for side in ("state", "changes")), statistics.median(seconds)
+            measured = list(timed_batches(logs, writer, folder / "lake", count))
+    return max(files for files, _ in measured), statistics.median(seconds for _, seconds in measured)
 
 
-def timed_batches(logs: Logs, writer: LakeWriter, count: int) -> Iterator[float]:
-    """Seconds of each small step."""
+def timed_batches(logs: Logs, writer: LakeWriter, lake: Path, count: int) -> Iterator[tuple[int, float]]:
+    """Of each small step the files of the larger side of its version, by the Delta log, and the seconds."""
     for number in range(count):
         first = number % 100 * SMALL_ROWS
         logs.update(1, range(first, first + SMALL_ROWS))
-        yield timed_step(logs, writer)
+        seconds = timed_step(logs, writer)
+        table = open_lake(lake).latest().table("orders1")
+        yield max(len(table.files(side)) for side in ("state", "changes")), seconds

@@ -149,6 +149,7 @@ async def test_the_lake_has_its_tables_as_they_grow(newest_database: Database, t
         row = tab.page.locator("tbody tr").first
         await expect(row).to_contain_text("customers")
         await expect(row.locator("td").nth(1)).to_have_text("300")
+        await expect(tab.page.locator("#main")).not_to_contain_text("1970")
 
         newest_database.execute("DELETE FROM customers WHERE id > 100")
         await console.loop.caught_up()

@@ -281,7 +281,8 @@ def test_a_head_that_comes_byte_by_byte_has_no_more_time_than_another(monkeypatc
             while not closed.done():
                 writer.write(b"x")
                 await asyncio.wait([closed], timeout=0.01)
-            assert await closed == b""
+            with contextlib.suppress(ConnectionResetError):  # a byte came after the end
+                assert await closed == b""
             assert counts.cut == {**dict.fromkeys(Cut, 0), Cut.SLOW_HEAD: 1}
             writer.close()
 

@@ -1,7 +1,9 @@
 """Killed again and again, under load: nothing is lost, nothing comes twice, and the server was never told too much.
 
-Every second kill comes right after an acknowledgement. After each, a slot beside ours says what was committed below G,
-and all of it must be on disk. `make nemesis` kills more than a hundred times. A failure prints its seed.
+Shapes come and go meanwhile, and their tables are altered and truncated (`tests.kill_story`). Every second kill comes
+right after an acknowledgement. After each, a slot beside ours says what was committed below G, and all of it must be on
+disk; before each it says what was confirmed by then, and all of it must be durable by the word of the process itself.
+`make nemesis` kills more than a hundred times. A failure prints its seed.
 """
 
 import asyncio
@@ -12,18 +14,23 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from cdc.source.lsn import parse_lsn
+from shapes.registry import Entry
+from storage.catalog_records import Life
 from storage.disk import LocalDisk
 from storage.progress import ProgressReader
+from tests.kill_story import Story, marks_of
 from tests.loop import looping
 from tests.postgres import Database, Server, new_database
 from tests.slot_oracle import SlotOracle
-from tests.waiting import until
+from tests.waiting import eventually, until
 
 SEED = int(os.environ.get("SHAPELOG_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
@@ -35,11 +42,8 @@ TABLES = (
     "CREATE TABLE orders (id int PRIMARY KEY, customer int, state text, remark text)",
     "INSERT INTO customers SELECT g, 'c' || g, 0 FROM generate_series(1, 50) g",
 )
-SHAPES = {
-    "customers": ("customers", None, "SELECT id, name, credit FROM customers"),
-    "orders": ("orders", None, "SELECT id, customer, state, remark FROM orders"),
-    "open": ("orders", "state = 'open'", "SELECT id, customer, state, remark FROM orders WHERE state = 'open'"),
-}
+SHAPES = {"customers": ("customers", None), "orders": ("orders", None), "open": ("orders", "state = 'open'")}
+"""Those that are there from the beginning to the end."""
 
 
 class Writer(threading.Thread):
@@ -107,7 +111,7 @@ def writing(database: Database, chance: random.Random) -> Iterator[Writer]:
 def process(database: Database, folder: Path) -> Iterator["subprocess.Popen[str]"]:
     """The app, streaming; killed at the end."""
     command = [sys.executable, "-m", "tests.loop_process", database.conninfo(), str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         try:
             assert running.stdout.readline() == "streaming\n", f"seed {SEED}: it did not come so far"
@@ -133,19 +137,41 @@ def check_confirmed(database: Database, folder: Path) -> None:
 async def make_shapes(database: Database, folder: Path) -> None:
     database.execute(*TABLES)
     async with looping(database, folder) as loop:
-        for name, (table, where, _) in SHAPES.items():
+        for name, (table, where) in SHAPES.items():
             await loop.add(table, name, where=where)
 
 
 async def check_shapes(database: Database, folder: Path) -> None:
     async with looping(database, folder) as loop:
         await loop.caught_up(60)
-        for name, (_, _, query) in SHAPES.items():
-            assert loop.rows(loop.living(name)) == loop.table(query.encode()), f"seed {SEED}: {name}"
+        nursery, registry = loop.app.nursery, loop.app.house.registry
+        await eventually(lambda: not nursery.orders and not registry.awaiting(), "births and successors", 60)
+        await loop.caught_up(60)
+        found = registry.living()
+        assert {entry.shape.name for entry in found} >= SHAPES.keys(), f"seed {SEED}"
+        for entry in found:
+            assert entry.shape.life is Life.READY, f"seed {SEED}: {entry}"
+            assert loop.rows(entry) == loop.table(query_of(entry).encode()), f"seed {SEED}: {entry}"
+
+
+def query_of(entry: Entry) -> str:
+    """What Postgres is asked for the shape's rows."""
+    columns = ", ".join(column.name for column in entry.definition.columns)
+    return f"SELECT {columns} FROM {entry.definition.table} WHERE {entry.definition.where or 'true'}"  # noqa: S608 - ours
 
 
 def confirmed(database: Database) -> int:
     return int(parse_lsn(database.slots()["shapelog"]["confirmed_flush_lsn"]))
+
+
+def look_at(
+    database: Database, running: "subprocess.Popen[str]", oracle: SlotOracle
+) -> tuple[int, list[dict[str, Any]]]:
+    """What is confirmed, and the shapes; asked for in this order, since what was confirmed is durable ever after."""
+    upto = confirmed(database)
+    shapes = marks_of(running)
+    oracle.check_marks(upto, shapes)
+    return upto, shapes
 
 
 def kill_and_check(database: Database, folder: Path, kills: int, server: Server | None = None) -> None:
@@ -161,14 +187,19 @@ def _kill_and_check(database: Database, folder: Path, kills: int, server: Server
     chance = random.Random(SEED)
     asyncio.run(make_shapes(database, folder))
     oracle = SlotOracle(database)
+    story = Story(database, random.Random(SEED + 2), frozenset(SHAPES))
     with writing(database, random.Random(SEED + 1)):
         for number in range(kills):
-            with process(database, folder):
-                before = confirmed(database)
+            with process(database, folder) as running:
+                before, shapes = look_at(database, running, oracle)
+                story.go_on(running, shapes)
                 if number % 2:
-                    until(lambda: confirmed(database) > before, "an acknowledgement", 60)  # noqa: B023 - called at once
+                    look = partial(look_at, database, running, oracle)
+                    until(lambda: look()[0] > before, "an acknowledgement", 60)  # noqa: B023 - called at once
                 else:
-                    threading.Event().wait(chance.uniform(0.0, 0.7))
+                    threading.Event().wait(chance.uniform(0.0, 0.35))
+                    look_at(database, running, oracle)
+                    threading.Event().wait(chance.uniform(0.0, 0.35))
                 if server is not None and number % SERVER_KILLS_EVERY == 1:
                     server.stop("immediate")
                     server.start()
@@ -177,6 +208,7 @@ def _kill_and_check(database: Database, folder: Path, kills: int, server: Server
             oracle.check(folder)
     asyncio.run(check_shapes(database, folder))
     assert oracle.found_count > kills, "it was asked about next to nothing"
+    assert oracle.seen_count, f"nothing was confirmed while it ran: {story.done}"
 
 
 @pytest.mark.timeout(300)  # seconds: on a busy machine the load is long in coming

@@ -1,5 +1,6 @@
 """A lake as of a moment: by LSN, by time, from Python and on the command line; and what a lake of states says."""
 
+import asyncio
 import datetime as dt
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdc.cli import main
+from cdc.http.console.lake_desk import LakeDesk
 from cdc.source.lsn import Lsn, format_lsn
 from storage.lake.errors import NoVersion
 from storage.lake.lake_reader import Lake, LakeVersion
@@ -72,6 +74,8 @@ def test_a_version_before_the_first_commit_is_as_old_as_its_record(
     with pytest.raises(SystemExit):
         main(["lake", "versions", str(made.root)])
     assert capsys.readouterr().out.splitlines()[1].split()[2:] == ["-", "2"]
+    shown = asyncio.run(LakeDesk(made.root).facts())["versions"]
+    assert [one["committed_at"] for one in shown] == [None], "the console says so too"
 
 
 def test_both_kinds_of_moments_on_the_command_line(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:

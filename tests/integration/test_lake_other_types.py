@@ -76,6 +76,7 @@ VALUES: dict[str, list[str]] = {
     "date[]": ["{0001-01-01,NULL}"],
     "grid": ['{"{1,2}","{3}",NULL}'],
     "oid": ["4294967295"],
+    "framed": ['(1,"{(2,2),(0,0);(1,1),(0,0)}")'],
 }
 """What the driver reads as Python's values, as the lake does."""
 
@@ -90,13 +91,22 @@ QUARANTINED: dict[str, list[tuple[str, str, str]]] = {
 """What is written, how Postgres writes it, and why the lake cannot hold it."""
 
 
-SHOWN = {"grid": "to_jsonb(v)", "real": "v::double precision"}
-"""What the driver does not read as it is: an array of arrays, and a number of 32 bits."""
+SHOWN = {
+    "grid": "to_jsonb(v)",
+    "real": "v::double precision",
+    "framed": "jsonb_build_object('a', (v).a, 'b', (v).b::text)",
+}
+"""What the driver does not read as it is: an array of arrays, a number of 32 bits, and a composite, in which an array
+whose elements have commas is a text."""
 
 
 def cases(database: Database) -> list[tuple[str, str, Any]]:
     """Type, text and what is expected, for types that this server has."""
-    database.execute("CREATE TYPE moods AS ENUM ('a b', 'c,d', 'NULL')", "CREATE DOMAIN ints AS int[]")
+    database.execute(
+        "CREATE TYPE moods AS ENUM ('a b', 'c,d', 'NULL')",
+        "CREATE DOMAIN ints AS int[]",
+        "CREATE TYPE framed AS (a int, b box[])",
+    )
     found: list[tuple[str, str, Any]] = []
     with database.connect() as connection:
         connection.execute("SET timezone = 'UTC'")

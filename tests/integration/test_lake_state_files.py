@@ -14,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.lake import staging, state, state_files
+from storage.lake import state_joins as joins
 from storage.lake.keys import keys_of_state
 from storage.lake.lives import Lives, fold_lives
 from storage.lake.parquet_files import Group, encoded, facts_of, groups_in
-from storage.lake.state import Rewrite, StateFile, rewrites, small_runs
+from storage.lake.state import Rewrite, StateFile, rewrites
 from storage.lake.state_files import rewrite_files
+from storage.lake.state_joins import state_joins
 from storage.lake.table_schema import TableSchema
 from storage.rows import Kind, row_schema
 
@@ -31,7 +33,7 @@ SCHEMAS = [TableSchema.of_definition(NUMBERED), TableSchema.of_definition(TEXTUA
 def small_files() -> Iterator[None]:
     """Files of 16 rows, row groups of 2."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (state, state_files):
+        for module in (state, state_files, joins):
             patch.setattr(module, "STATE_FILE_ROWS", 16)
         yield
 
@@ -65,9 +67,9 @@ class Table:
         for path in part.paths:
             del self.files[path]
         for file in new:
-            rows, low = facts_of(self.folder / file.name)
+            rows, size, low = facts_of(self.folder / file.name)
             assert (rows, low) == (file.rows, file.low)
-            self.files[file.name] = StateFile(file.name, low, rows)
+            self.files[file.name] = StateFile(file.name, low, rows, size)
 
     def check(self) -> None:
         """Files are sorted and disjoint, and say of themselves what is in them; engines read the rows."""
@@ -119,7 +121,7 @@ def test_a_state_that_is_rewritten_in_part_has_all_rows(schema: TableSchema, dat
             table.step(put, gone - set(put))
             table.check()
         nothing = fold_lives([pa.RecordBatch.from_pylist([], row_schema(["id", "t"]))], schema)
-        for part in small_runs([*table.files.values()], small_rows=4):
+        for part in state_joins([*table.files.values()]):
             table.put(part, nothing)
         table.check()
         sizes = [file.rows for file in sorted(table.files.values(), key=lambda file: file.low)]

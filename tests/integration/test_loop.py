@@ -1,6 +1,10 @@
 """The loop on real servers: from commits to logs to what the server may forget, through races, restarts and cuts."""
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 from typing import LiteralString
 
@@ -17,7 +21,7 @@ from storage.flush_control import FlushOptions
 from storage.rows import Kind
 from storage.store import StoreOptions
 from storage.write_buffer import BufferOptions
-from tests.loop import fold, looping
+from tests.loop import Loop, fold, looping
 from tests.postgres import Database
 from tests.waiting import eventually, until
 
@@ -28,6 +32,20 @@ PART_3 = "SELECT id, v, part FROM items WHERE part = 3"
 
 EAGER = StoreOptions(BufferOptions(flush_log_bytes=1, flush_age_seconds=0.001), FlushOptions())
 """Each fragment is flushed at once: the flush comes before the commit's fragment (1.10 of the problem's history)."""
+
+
+ROWS_60_000 = (
+    "INSERT INTO items SELECT n + g, repeat('x', 500), g % 10 FROM generate_series(1, 60000) g, "
+    "(SELECT coalesce(max(id), 0) AS n FROM items) i"
+)
+OTHERS = (
+    "INSERT INTO other SELECT n + g, repeat('y', 1000) FROM generate_series(1, 20000) g, "
+    "(SELECT coalesce(max(id), 0) AS n FROM other) o"
+)
+CONFIRMED_SECONDS_MAX = 2.0
+"""From a commit on the server to the slot that has passed it, if nothing follows."""
+
+TRIES = 5
 
 
 async def test_a_shape_has_the_tables_rows_and_follows_them_over_restarts(database: Database, tmp_path: Path) -> None:
@@ -45,36 +63,76 @@ async def test_a_shape_has_the_tables_rows_and_follows_them_over_restarts(databa
             await loop.caught_up()
             assert loop.rows(loop.living("items")) == loop.table(ALL)
             assert loop.rows(loop.living("third")) == loop.table(PART_3)
+        # Nobody runs: it is the first that the next one gets.
+        database.execute("INSERT INTO items SELECT max(id) + 1, 'meanwhile', 3 FROM items")
+
+
+async def test_without_shapes_the_slot_follows_the_server(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with looping(newest_database, tmp_path) as loop:
+        await loop.caught_up()
+        entry = await loop.add("items", "items")
+        async with loop.app.house.turn:
+            [member] = loop.app.house.collector.members
+            await loop.app.house.endings.end(member, REMOVED, "by the test")
+        newest_database.execute("UPDATE items SET v = 'of a table that is published, and nobody follows'")
+        await loop.caught_up()
+        newest_database.execute("CREATE TABLE filler AS SELECT generate_series(1, 10000)")
+        await loop.caught_up()
+        ended = loop.app.house.registry.find(entry.handle)
+        assert ended is not None
+        assert ended.shape.life is Life.ENDED
+    async with looping(newest_database, tmp_path) as loop:
+        newest_database.execute("UPDATE items SET v = 'neither after a restart'")
+        await loop.caught_up()
 
 
 @pytest.mark.parametrize("options", [StoreOptions(), EAGER], ids=["by age", "each fragment"])
 async def test_a_flush_before_the_commit_holds_the_slot_no_longer_than_its_commit(
     database: Database, tmp_path: Path, options: StoreOptions
 ) -> None:
-    """1.10: the shape's last row lies far below the transaction's end, its flush comes first; then silence."""
+    """1.10: the shape's last row lies far below the transaction's end, its flush comes first; then silence.
+
+    A machine that is busy with other things may take its time, but not again and again.
+    """
     database.execute(ITEMS, "CREATE TABLE other (id int PRIMARY KEY, v text)")
     async with looping(database, tmp_path, store=options) as loop:
         entry = await loop.add("items")
         await loop.add("other", where="id = -1")  # it is in the stream, and no row of it is wanted
-        with psycopg.connect(database.conninfo()) as writer:
-            writer.execute("INSERT INTO items VALUES (1, repeat('x', 70000), 3)")
-            writer.execute("INSERT INTO other SELECT g, repeat('y', 1000) FROM generate_series(1, 20000) g")
-        await loop.caught_up(5)
-        assert len(fold(loop.app, entry).rows) == 1
-        visible, durable = loop.app.house.store.marks(entry.log)
-        assert visible == durable
+        seconds: list[float] = []
+        while min(seconds, default=inf) > CONFIRMED_SECONDS_MAX and len(seconds) < TRIES:
+            with psycopg.connect(database.conninfo()) as writer:
+                writer.execute("INSERT INTO items SELECT count(*) + 1, repeat('x', 70000), 3 FROM items")
+                writer.execute(OTHERS)
+            committed_at = time.monotonic()
+            await loop.caught_up()
+            seconds.append(time.monotonic() - committed_at)
+            assert len(fold(loop.app, entry).rows) == len(seconds)
+            visible, durable = loop.app.house.store.marks(entry.log)
+            assert visible == durable
+        assert min(seconds) <= CONFIRMED_SECONDS_MAX, seconds
+
+
+@asynccontextmanager
+async def received_in_part(loop: Loop, statement: LiteralString) -> AsyncIterator[None]:
+    """The collector's turn, when some of a transaction's rows were received and not all of them."""
+    house = loop.app.house
+    writing = asyncio.create_task(asyncio.to_thread(loop.database.execute, statement))
+    async with house.turn:
+        await asyncio.wait_for(house.turn.wait_for(lambda: len(house.collector.opened) > 0), 60)
+        yield
+    await writing
 
 
 async def test_a_shape_that_is_removed_in_mid_transaction_frees_the_slot(database: Database, tmp_path: Path) -> None:
     database.execute(ITEMS)
     async with looping(database, tmp_path) as loop:
         entry = await loop.add("items", "items")
-        database.execute("INSERT INTO items SELECT g, repeat('x', 500), 1 FROM generate_series(1, 60000) g")
         house = loop.app.house
-        await eventually(lambda: not house.collector.is_between or house.collector.upto.tx > 0, "rows to come")
-        async with house.turn:
+        async with received_in_part(loop, ROWS_60_000):
             member = house.collector.members.of_log(entry.log)
             assert member is not None
+            assert member.number in house.collector.opened
             await house.endings.end(member, REMOVED, "by the test")
         await loop.caught_up()
         ended = house.registry.find(entry.handle)
@@ -86,16 +144,13 @@ async def test_a_connection_that_is_cut_in_mid_transaction_doubles_nothing(datab
     database.execute(ITEMS)
     async with looping(database, tmp_path, store=EAGER) as loop:
         entry = await loop.add("items")
-        for first in range(0, 90_000, 30_000):
-            with database.connect() as writer:
-                writer.execute(
-                    "INSERT INTO items SELECT g, repeat('x', 200), g %% 10 FROM generate_series(%s::int, %s::int) g",
-                    [first + 1, first + 30_000],
-                )
-            before = loop.app.house.collector.upto
-            await eventually(lambda: loop.app.house.collector.upto > before, "the transaction to arrive")  # noqa: B023
-            database.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
-        await loop.caught_up(40)
+        for _ in range(2):
+            connected = loop.app.house.attempt
+            async with received_in_part(loop, ROWS_60_000):
+                cut: LiteralString = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
+                await asyncio.to_thread(database.execute, cut)
+            await eventually(lambda: loop.app.house.attempt > connected, "another connection", 60)  # noqa: B023
+        await loop.caught_up(60)
         assert loop.rows(entry) == loop.table(ALL)
 
 
@@ -112,18 +167,21 @@ async def test_keys_that_change_are_deleted_and_inserted(database: Database, tmp
 async def test_a_truncate_gives_readers_a_new_handle_with_an_empty_base(database: Database, tmp_path: Path) -> None:
     database.execute(ITEMS, FILL)
     async with looping(database, tmp_path) as loop:
-        entry = await loop.add("items", "items")
+        entries = [await loop.add("items", "items"), await loop.add("items", "third", where="part = 3")]
         database.execute("TRUNCATE items", "INSERT INTO items VALUES (7, 'after', 3)")
         await loop.caught_up()
-        newer = loop.living("items")
-        assert newer.handle != entry.handle
-        assert newer.log == entry.log
-        assert loop.rows(newer) == loop.table(ALL) == [("7", "after", "3")]
-        old = loop.app.house.registry.find(entry.handle)
-        assert old is not None
-        assert old.shape.life is Life.REBASED
+        for entry in entries:
+            assert entry.shape.name is not None
+            newer = loop.living(entry.shape.name)
+            assert newer.handle != entry.handle
+            assert newer.log == entry.log
+            assert loop.rows(newer) == loop.table(ALL) == [("7", "after", "3")]
+            old = loop.app.house.registry.find(entry.handle)
+            assert old is not None
+            assert old.shape.life is Life.REBASED
     async with looping(database, tmp_path) as loop:
-        assert loop.rows(loop.living("items")) == [("7", "after", "3")]
+        for name in ("items", "third"):
+            assert loop.rows(loop.living(name)) == [("7", "after", "3")]
 
 
 async def test_an_altered_table_ends_its_shapes_and_a_named_one_begins_anew(

@@ -17,7 +17,7 @@ from cdc.source.fragments import Fragment
 from cdc.source.holders import Holder
 from cdc.source.identity import PublicationChanged
 from cdc.source.limits import POLL_SECONDS, PUBLICATION_CHECK_SECONDS, PUBLICATION_GRACE_SECONDS
-from cdc.source.publication import leaves_to_roots
+from cdc.source.publication import OldRow, leaves_to_roots
 from cdc.source.publisher import Publisher
 from cdc.source.session import Session
 from tests.follower import Follower, following, settings_for
@@ -521,7 +521,7 @@ async def test_a_table_that_left_while_another_could_not_waits_for_its_writers_a
                 left += 1
                 with psycopg.connect(newest_database.conninfo(application_name="early")) as early:
                     early.execute(f"LOCK TABLE {name} IN ROW EXCLUSIVE MODE".encode())
-                    publishing = asyncio.create_task(publisher.publish(connection, [name], full=False))
+                    publishing = asyncio.create_task(publisher.publish(connection, [name], OldRow.ANY))
                     done, _ = await asyncio.wait([publishing], timeout=10 * POLL_SECONDS)
                     assert not done, "the writer has not ended"
                     early.commit()

@@ -444,7 +444,7 @@ async def _run(waited: Awaitable[None]) -> None:
 async def test_values_do_not_depend_on_the_settings_of_a_role(database: Database) -> None:
     """A snapshot asks with settings of its own: what it reads must be the same text."""
     role = f"elsewhere_{database.name}"
-    database.execute("CREATE TABLE t (at timestamptz, span interval, real float8)")
+    database.execute("CREATE TABLE t (at timestamptz, span interval, real float8, raw bytea)")
     with database.connect() as admin:
         admin.execute(f"CREATE ROLE {role} SUPERUSER LOGIN".encode())
         try:
@@ -452,18 +452,20 @@ async def test_values_do_not_depend_on_the_settings_of_a_role(database: Database
                 "TimeZone": "Asia/Tokyo",
                 "IntervalStyle": "sql_standard",
                 "DateStyle": "German",
+                "extra_float_digits": "-10",
+                "bytea_output": "escape",
             }.items():
                 admin.execute(f"ALTER ROLE {role} SET {name} = '{value}'".encode())
             async with following(settings_for(database.conninfo(user=role), "t")) as (session, follower):
                 await follower.follow(session, lambda: bool(follower.connected))
-                database.execute("INSERT INTO t VALUES ('2020-01-02 03:04:05+00', '1 day 2 hours', 0.1)")
+                database.execute("INSERT INTO t VALUES ('2020-01-02 03:04:05+00', '1 day 2 hours', 1 / 3.0, 'ab\\001')")
                 await asyncio.wait_for(follower.follow(session, lambda: bool(follower.rows)), 20)
             for name, value in TEXT_SETTINGS.items():
                 admin.execute("SELECT set_config(%s, %s, false)", [name, value])
-            row = admin.execute("SELECT at::text, span::text, real::text FROM public.t").fetchone()
+            row = admin.execute("SELECT at::text, span::text, real::text, raw::text FROM public.t").fetchone()
         finally:
             admin.execute("RESET search_path")
             admin.execute(f"DROP OWNED BY {role}".encode())
             admin.execute(f"DROP ROLE {role}".encode())
-    assert row == tuple(follower.values(name)[0] for name in ("at", "span", "real"))
-    assert row[0] == "2020-01-02 03:04:05+00"
+    assert row == tuple(follower.values(name)[0] for name in ("at", "span", "real", "raw"))
+    assert row == ("2020-01-02 03:04:05+00", "P1DT2H", "0.3333333333333333", "\\x616201")

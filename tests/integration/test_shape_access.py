@@ -30,9 +30,9 @@ def raw_status(url: str, target: str) -> int:
         return int(connection.makefile("rb").readline().split()[1])
 
 
-async def test_the_secret_is_asked_for_on_every_spelling_of_the_path(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, secret=SECRET) as server:
+async def test_the_secret_is_asked_for_on_every_spelling_of_the_path(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, secret=SECRET) as server:
         for path in PATHS:
             query = "?table=items&offset=-1"
             assert await asyncio.to_thread(raw_status, server.url, path + query) == 401, path
@@ -46,8 +46,8 @@ async def test_the_secret_is_asked_for_on_every_spelling_of_the_path(database: D
         assert SECRET not in refused.text
 
 
-async def test_a_browser_may_ask_what_it_may_send(database: Database, tmp_path: Path) -> None:
-    async with serving_shapes(database, tmp_path, secret=SECRET) as server:
+async def test_a_browser_may_ask_what_it_may_send(newest_database: Database, tmp_path: Path) -> None:
+    async with serving_shapes(newest_database, tmp_path, secret=SECRET) as server:
         wanted = "if-none-match, x-else, authorization, content-type"
         asked = {"origin": "https://a.example", "access-control-request-headers": wanted}
         answer = await server.http.options(SHAPE, headers=asked)
@@ -64,12 +64,12 @@ async def test_a_browser_may_ask_what_it_may_send(database: Database, tmp_path: 
         assert plain.headers["x-request-id"] != answer.headers["x-request-id"]
 
 
-async def test_a_token_opens_its_shape_and_no_other(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
+async def test_a_token_opens_its_shape_and_no_other(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
     tokens = ShapeTokens(SIGNING)
     claims = {"table": "items", "where": "owner = 1", "columns": "id,owner", "exp": int(time.time()) + 60}
     token = jwt.encode(claims, SIGNING, "HS256")
-    async with serving_shapes(database, tmp_path, secret=SECRET, tokens=tokens) as server:
+    async with serving_shapes(newest_database, tmp_path, secret=SECRET, tokens=tokens) as server:
         bearer = {"authorization": f"Bearer {token}"}
         got = await server.http.get(SHAPE, params={"offset": "-1"}, headers=bearer)
         assert got.status_code == 200, got.text
@@ -100,19 +100,19 @@ async def test_a_token_opens_its_shape_and_no_other(database: Database, tmp_path
     ],
 )
 async def test_bad_input_is_told_so(
-    database: Database, tmp_path: Path, method: str, target: str, body: bytes, status: int
+    newest_database: Database, tmp_path: Path, method: str, target: str, body: bytes, status: int
 ) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path) as server:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path) as server:
         got = await server.http.request(method, target, content=body)
         assert got.status_code == status, got.text
         assert got.headers["cache-control"] == "no-store"
         assert got.json()
 
 
-async def test_one_too_many_is_told_to_come_again(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, HttpSettings(initial_requests_max=0)) as server:
+async def test_one_too_many_is_told_to_come_again(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, HttpSettings(initial_requests_max=0)) as server:
         refused = await server.http.get(SHAPE, params={"table": "items", "offset": "-1"})
         assert refused.status_code == 503
         assert refused.json()["code"] == "concurrent_request_limit_exceeded"

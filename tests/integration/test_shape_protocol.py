@@ -1,4 +1,7 @@
-"""The shape protocol beside a real Postgres: what the protocol promises, request by request."""
+"""The shape protocol beside a real Postgres: what the protocol promises, request by request.
+
+Where Postgres itself answers or refuses, and where rows come whole, each version is asked; the rest is our own words.
+"""
 
 import asyncio
 from pathlib import Path
@@ -71,9 +74,9 @@ async def test_a_shape_from_its_first_chunk_to_live_changes(database: Database, 
         assert silent.headers["etag"].count(":") == 3
 
 
-async def test_now_has_no_rows_and_goes_on(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+async def test_now_has_no_rows_and_goes_on(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         now = await server.http.get(SHAPE, params={"table": "items", "offset": "now"})
         assert now.headers["electric-offset"] == "0_inf"
         assert now.headers["electric-has-data"] == "false"
@@ -81,14 +84,14 @@ async def test_now_has_no_rows_and_goes_on(database: Database, tmp_path: Path) -
         assert [one["headers"]["control"] for one in now.json()] == ["up-to-date"]
         reader = server.reader("items")
         reader.offset, reader.handle = now.headers["electric-offset"], now.headers["electric-handle"]
-        database.execute("INSERT INTO items VALUES (100, 'x', 1)")
+        newest_database.execute("INSERT INTO items VALUES (100, 'x', 1)")
         await reader.step(live="true")
         assert list(reader.rows) == ['"public"."items"/"100"']
 
 
-async def test_a_handle_that_is_not_the_shapes_gets_the_right_one(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+async def test_a_handle_that_is_not_the_shapes_gets_the_right_one(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         other = await server.http.get(SHAPE, params={"table": "items", "offset": "0_0", "handle": "123-4"})
         assert other.status_code == 409
         assert other.json() == [{"headers": {"control": "must-refetch"}}]
@@ -97,9 +100,9 @@ async def test_a_handle_that_is_not_the_shapes_gets_the_right_one(database: Data
         assert first.headers["electric-handle"] == other.headers["electric-handle"]
 
 
-async def test_a_tag_that_is_known_is_confirmed(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+async def test_a_tag_that_is_known_is_confirmed(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         params = {"table": "items", "offset": "-1"}
         first = await server.http.get(SHAPE, params=params)
         again = await server.http.get(SHAPE, params=params, headers={"if-none-match": f'"x", {first.headers["etag"]}'})
@@ -134,15 +137,15 @@ async def test_changes_come_over_restarts_chunks_and_keys(database: Database, tm
     assert len(pairs) == len([one for one in reader.messages if "key_change_from" in one["headers"]]) > 0
 
 
-async def test_changes_name_their_transaction(database: Database, tmp_path: Path) -> None:
+async def test_changes_name_their_transaction(newest_database: Database, tmp_path: Path) -> None:
     """A client that wrote something waits for its own xid: it must be there, also after a crash of ours."""
-    database.execute(ITEMS, FILL)
+    newest_database.execute(ITEMS, FILL)
     reader, own = None, []
     for replica in ("default", "full", "full"):
-        async with serving_shapes(database, tmp_path, QUICK) as server:
+        async with serving_shapes(newest_database, tmp_path, QUICK) as server:
             reader = server.reader("items", replica=replica, columns="id,v")
             await reader.catch_up()
-            with database.connect() as writer, writer.transaction():
+            with newest_database.connect() as writer, writer.transaction():
                 own += [writer.execute("SELECT pg_current_xact_id()::text").fetchone()]
                 writer.execute("UPDATE items SET v = v || '.' WHERE id < 4")
                 writer.execute("INSERT INTO items SELECT max(id) + 1, 'new', 0 FROM items")
@@ -206,37 +209,37 @@ async def test_a_table_that_we_may_not_read_is_a_400(database: Database, tmp_pat
             admin.execute(f"DROP ROLE {role}".encode())
 
 
-async def test_a_truncate_is_a_409_to_an_empty_shape(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+async def test_a_truncate_is_a_409_to_an_empty_shape(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         reader = server.reader("items")
         await reader.catch_up()
         held = asyncio.create_task(reader.step(live="true"))
-        database.execute("TRUNCATE items", "INSERT INTO items VALUES (7, 'after', 3)")
+        newest_database.execute("TRUNCATE items", "INSERT INTO items VALUES (7, 'after', 3)")
         await held
         await reader.catch_up()
         await server.living.caught_up()
         await reader.catch_up()
         assert reader.refetches == 1
-        assert await table_of(database) == values(reader.rows)
+        assert await table_of(newest_database) == values(reader.rows)
 
 
-async def test_an_altered_table_is_a_409(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+async def test_an_altered_table_is_a_409(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         reader = server.reader("items")
         await reader.catch_up()
-        database.execute("ALTER TABLE items ADD COLUMN more int", "INSERT INTO items VALUES (1001, 'x', 3, 4)")
+        newest_database.execute("ALTER TABLE items ADD COLUMN more int", "INSERT INTO items VALUES (1001, 'x', 3, 4)")
         await server.living.caught_up()
         await reader.catch_up()
         assert reader.refetches == 1
         assert reader.rows['"public"."items"/"1001"']["more"] == "4"
 
 
-async def test_deleting_wakes_who_is_held(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
+async def test_deleting_wakes_who_is_held(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
     settings = HttpSettings(allow_delete=True, long_poll_seconds=20)
-    async with serving_shapes(database, tmp_path, settings) as server:
+    async with serving_shapes(newest_database, tmp_path, settings) as server:
         reader = server.reader("items")
         await reader.catch_up()
         held = asyncio.create_task(reader.ask(live="true"))
@@ -249,8 +252,8 @@ async def test_deleting_wakes_who_is_held(database: Database, tmp_path: Path) ->
         assert (nothing.status_code, nothing.json()) == (404, {"message": "No existing shape found"})
 
 
-async def test_deleting_is_for_those_who_may(database: Database, tmp_path: Path) -> None:
-    async with serving_shapes(database, tmp_path, HttpSettings()) as server:
+async def test_deleting_is_for_those_who_may(newest_database: Database, tmp_path: Path) -> None:
+    async with serving_shapes(newest_database, tmp_path, HttpSettings()) as server:
         refused = await server.http.delete(SHAPE, params={"handle": "1-2"})
         assert (refused.status_code, refused.json()) == (405, {"message": "DELETE not allowed"})
 
@@ -269,17 +272,17 @@ async def test_full_rows_come_with_what_changed(database: Database, tmp_path: Pa
         assert delete["value"] == {"id": "2", "v": "v2", "part": "2"}
 
 
-async def test_changes_only_begins_with_nothing(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+async def test_changes_only_begins_with_nothing(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         reader = server.reader("items", log="changes_only")
         await reader.catch_up()
         assert [one["headers"]["control"] for one in reader.messages] == ["snapshot-end", "up-to-date"]
 
 
-async def test_an_empty_table_has_one_chunk(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+async def test_an_empty_table_has_one_chunk(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         reader = server.reader("items")
         assert not await reader.step()
         assert reader.offset == "0_0"
@@ -301,15 +304,15 @@ async def events_of(server: ShapeServer, count: int, **params: str) -> tuple[htt
         return response.headers, found
 
 
-async def test_a_stream_of_events_resumes_behind_the_transaction(database: Database, tmp_path: Path) -> None:
+async def test_a_stream_of_events_resumes_behind_the_transaction(newest_database: Database, tmp_path: Path) -> None:
     """B10: the offset that a client derives from `up-to-date` is behind the transaction, and is no mistake."""
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         reader = server.reader("items")
         await reader.catch_up()
         stream = asyncio.create_task(events_of(server, 4, offset=reader.offset, handle=str(reader.handle)))
         await eventually(lambda: server.app.held, "a request to be held")
-        with database.connect() as writer, writer.transaction():
+        with newest_database.connect() as writer, writer.transaction():
             writer.execute("UPDATE items SET part = 1 WHERE id IN (1, 2, 3)")
         headers, messages = await stream
         assert headers["content-type"] == "text/event-stream"
@@ -320,14 +323,14 @@ async def test_a_stream_of_events_resumes_behind_the_transaction(database: Datab
             SHAPE, params={"table": "items", "handle": str(reader.handle), "offset": f"{tx + 1}_0"}
         )
         assert [one["headers"]["control"] for one in resumed.json()] == ["up-to-date"]
-        database.execute("UPDATE items SET part = 2 WHERE id = 1")
+        newest_database.execute("UPDATE items SET part = 2 WHERE id = 1")
         _, after = await events_of(server, 2, offset=f"{tx + 1}_0", handle=str(reader.handle))
         assert [one.get("value") for one in after] == [{"id": "1", "part": "2"}, None]
 
 
-async def test_offsets_that_nobody_has_are_out_of_bounds(database: Database, tmp_path: Path) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+async def test_offsets_that_nobody_has_are_out_of_bounds(newest_database: Database, tmp_path: Path) -> None:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         reader = server.reader("items")
         await reader.catch_up()
         await server.living.caught_up()
@@ -383,10 +386,10 @@ BAD_SUBSETS = [
 
 @pytest.mark.parametrize(("asked", "field", "text"), BAD_SUBSETS)
 async def test_a_subset_that_is_none_is_refused(
-    database: Database, tmp_path: Path, asked: dict[str, str], field: str, text: str
+    newest_database: Database, tmp_path: Path, asked: dict[str, str], field: str, text: str
 ) -> None:
-    database.execute(ITEMS, FILL)
-    async with serving_shapes(database, tmp_path, QUICK) as server:
+    newest_database.execute(ITEMS, FILL)
+    async with serving_shapes(newest_database, tmp_path, QUICK) as server:
         got = await server.http.get(SHAPE, params={"table": "items", "offset": "-1", **asked})
         assert got.status_code == 400
         assert got.json()["errors"] == {"subset": {field: [text]}}

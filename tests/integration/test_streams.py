@@ -98,6 +98,20 @@ async def test_both_ways_bring_the_same_frames(database: Database) -> None:
 
 
 @BOTH
+async def test_it_is_known_whether_something_has_come(newest_database: Database, framing: Framing) -> None:
+    """Before anybody takes it; and that nothing has, once all is taken."""
+    publish(newest_database, "CREATE TABLE notes (id int PRIMARY KEY, body text)")
+    async with following(newest_database.conninfo(), framing) as copying:
+        reading = asyncio.create_task(drained(copying))
+        await eventually(lambda: not copying.is_receiving, "the server to have no more")
+        reading.cancel()
+        await asyncio.wait([reading])
+        newest_database.execute("INSERT INTO notes VALUES (1, 'one')")
+        await eventually(lambda: copying.is_receiving, "the row to come")
+        assert await bodies(copying, 1) == ["one"]
+
+
+@BOTH
 async def test_values_are_the_text_that_postgres_shows(database: Database, framing: Framing) -> None:
     publish(database, TYPES)
     database.execute(*VALUES)

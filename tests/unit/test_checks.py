@@ -100,7 +100,10 @@ ILL: list[tuple[str, Level, dict[str, Any], str]] = [
     ("tables", Level.FAULT, {"wanted": table(persistence="u")}, "unlogged"),
     ("publication", Level.FAULT, {"mode": "manual", "wanted": table(oid=3, root=3), "owned": frozenset({3})}, "manual"),
     ("publication", Level.FAULT, {"wanted": table(oid=3, root=3)}, "does not own"),
-    ("publication", Level.INFO, {"wanted": table(replica_identity="d")}, "will be run"),
+    ("publication", Level.INFO, {"wanted": table(replica_identity="d", toastable_columns=("t",))}, "will be run"),
+    ("publication", Level.INFO, {"wanted": table(replica_identity="d", has_key=False)}, "will be run"),
+    ("conditions", Level.INFO, {"wanted": table(replica_identity="d")}, 'with the first such shape: "public"."t"'),
+    ("conditions", Level.INFO, {"wanted": table(replica_identity="d"), "mode": "manual"}, "for you to set"),
     (
         "publication",
         Level.FAULT,

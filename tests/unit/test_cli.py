@@ -1,6 +1,8 @@
 """The commands: what they print, as text and as JSON, and that every mistake gets one clear line and its exit code."""
 
+import errno
 import io
+import os
 import re
 import signal
 import subprocess
@@ -350,3 +352,19 @@ def test_a_reader_who_has_seen_enough_is_no_error(folder: Path) -> None:
         stream.close()
         assert buffered(child.stderr).read() == b""
         assert child.wait() == 128 + signal.SIGPIPE
+
+
+def test_a_full_disk_that_ends_a_command_says_to_try_again(
+    shapelog: Shapelog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the program runs, writing resumes by itself; a start that it ended does not."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(LocalDisk, "create", full)
+    answer = shapelog("serve", "--data-dir", tmp_path / "data", "-d", "postgresql://127.0.0.1:1/nowhere", "--port", "0")
+    assert answer.status == 2
+    assert "[shared_disk_fault]" in answer.err
+    assert "then try again" in answer.err
+    assert "by itself" not in answer.err

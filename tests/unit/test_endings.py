@@ -12,6 +12,9 @@ from typing import Final
 
 import pytest
 
+from cdc.source.fragments import RelationChange
+from cdc.source.lsn import Lsn
+from cdc.source.relations import Relation
 from flush_tracker.tracker import FlushTracker
 from shapes.collector import Collector
 from shapes.endings import TRUNCATED, Endings
@@ -277,3 +280,18 @@ async def test_of_two_bases_at_the_same_place_a_shape_stands_on_the_newer_one_wh
     entry = life.registry.find(str(life.member.handle))
     assert entry is not None
     assert [entry.shape.base] == [base.number for base in StoreReader(life.store).bases(life.log)]
+
+
+@pytest.mark.parametrize(
+    ("commit_lsn", "xid", "ends"),
+    [(900, 699, False), (900, 700, True), (1_000, 699, True), (0, 0, True)],
+    ids=["seen", "not seen", "after its birth", "outside of any"],
+)
+async def test_what_a_transaction_says_of_a_table_counts_where_the_snapshot_has_not_seen_it(
+    commit_lsn: int, xid: int, ends: bool
+) -> None:
+    """In a backlog the stream describes the table as it was before the shape was defined."""
+    life, _ = begun()
+    old = Relation(1, "public", "t1", "d", ())
+    await life.endings.by_relation(RelationChange(old, None, Lsn(commit_lsn), xid))
+    assert life.lives() == [Life.ENDED if ends else Life.READY]

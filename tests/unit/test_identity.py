@@ -16,12 +16,14 @@ from cdc.source.identity import (
     Identity,
     Known,
     Lost,
+    OtherHistory,
     OtherSystem,
     OtherTimeline,
     PublicationChanged,
     Resume,
     ServerState,
     Unclaimed,
+    compare_histories,
     judge,
     refusal,
 )
@@ -83,6 +85,51 @@ def test_positions(confirmed: int, durable: int, wal_end: int) -> None:
         assert verdict == Resume(Lsn(durable))
     else:
         assert verdict == Behind(Lsn(durable), Lsn(confirmed))
+
+
+@given(
+    ours=st.lists(st.integers(1, 6), max_size=6, unique=True).map(sorted),
+    theirs=st.lists(st.integers(1, 6), max_size=6, unique=True).map(sorted),
+    fork=st.integers(0, 3),
+    confirmed=st.integers(0, 3),
+    start=st.integers(0, 4),
+)
+def test_a_history_is_ours_iff_its_last_commit_below_g_is(
+    ours: list[int], theirs: list[int], fork: int, confirmed: int, start: int
+) -> None:
+    """Against whole histories: a commit is a place and a time, and after the fork every time is another one.
+
+    Our stream began at `start`; of what lies below nothing is known.
+    """
+    confirmed, durable = min(confirmed, fork), 7
+    old = {at: 1_000 + at for at in ours}
+    new = {at: time for at, time in old.items() if at < fork} | {at: 2_000 + at for at in theirs if at >= fork}
+
+    def last(history: dict[int, int], first: int, end: int) -> int | None:
+        return next((history[at] for at in sorted(history, reverse=True) if first <= at < end), None)
+
+    mine = Known(IDENTITY, Lsn(durable), lambda lsn: None if lsn < start else last(old, start, lsn) or 0)
+    other = compare_histories(mine, Lsn(confirmed), last(new, confirmed, durable))
+    if confirmed < start and last(old, start, durable) is None:
+        assert other is None, "there is nothing to compare"
+    else:
+        assert (other is None) == (last(old, start, durable) == last(new, start, durable))
+    if other is not None:
+        assert isinstance(other, OtherHistory)
+        assert other.confirmed == confirmed
+
+
+def test_who_knows_no_times_compares_no_histories() -> None:
+    assert compare_histories(known(100), Lsn(50), 7) is None
+
+
+def test_another_history_says_what_was_found_and_what_was_expected() -> None:
+    mine = Known(IDENTITY, Lsn(100), lambda lsn: 60_000_000 if lsn == 100 else 0)
+    missing, another = (compare_histories(mine, Lsn(50), again) for again in (None, 61_000_001))
+    assert missing is not None
+    assert "has no commit, and ours was of 1970-01-01 00:01:00+00:00" in missing.reason
+    assert another is not None
+    assert "another commit, of 1970-01-01 00:01:01.000001+00:00" in another.reason
 
 
 REFUSING: list[tuple[SlotState | None, dict[str, Any], type[Refusal], str]] = [

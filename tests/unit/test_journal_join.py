@@ -5,9 +5,11 @@ them are joined, on the disk and in the index, and compared with what was there 
 """
 
 import itertools
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ from storage.disk import Disk
 from storage.errors import CorruptBlock
 from storage.file_write import FileWrite, Stage
 from storage.flush_control import FlushOptions
-from storage.journal import JournalIndex, JournalShare
+from storage.journal import JournalFile, JournalIndex, JournalShare
 from storage.journal_join import JournalJoin
 from storage.journal_parts import rows_of_shares
 from storage.journal_scan import load_journal
@@ -152,6 +154,40 @@ def test_only_so_many_logs_as_fit_are_joined() -> None:
     assert np.unique(some.columns["log"]).tolist() == [2, 3, 4]
 
 
+def test_a_join_holds_the_rows_that_it_joins_and_no_others() -> None:
+    """A part has rows of logs that stay, and what a log has lies in as many parts as there were flushes."""
+    rig = Rig(MemoryDisk())
+    rig.create(2)
+    large, flushes_count = 200_000, 40
+    for tx in range(10, 10 * flushes_count + 10, 10):
+        rig.write(tx, log=1)
+        rig.write(tx, log=2, text="x" * large)
+        rig.store.flush(demand=[1, 2])
+    tracemalloc.start()
+    try:
+        join = joined(rig, [1])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert join.file.stage is Stage.DONE
+    assert most < 5 * large
+
+
+def test_a_number_that_a_join_names_is_not_used_again() -> None:
+    """Or the joined rows would seem to be still where they came from."""
+    rig = written([dict.fromkeys(LOGS, "rows")] * 3, file_bytes_max=1)
+    index = rig.store.logs.index
+    target = JournalFile(0, layout.journal_path(0))
+    join = JournalJoin(index.scattered(LOGS), target, FileWrite(target.path, True, 0, 0, [], shared=True))
+    join.run(rig.disk, written_at=7)
+    for number in sorted(index.files):
+        rig.disk.remove(layout.journal_path(number))
+    seen = JournalIndex()
+    load_journal(rig.disk, seen, confirmed_tx=0, on_torn=lambda *_: None)
+    assert set(seen.files) == {0}
+    assert seen.new_file().number > join.file.refs[0].header.log
+
+
 def test_after_a_join_that_fails_each_log_moves_by_itself() -> None:
     """One of them cannot be read, and stops; the other has its rows in a part of its own, and goes on."""
     rig = written([{1: "rows", 2: "wide"}] * 3)
@@ -167,6 +203,41 @@ def test_after_a_join_that_fails_each_log_moves_by_itself() -> None:
     assert isinstance(one.state.fault, CorruptBlock)
     assert (two.state.fault, len(two.files.segments)) == (None, 1)
     assert [at.tx for at in again.read_all(log=2)] == [10, 10, 20, 20, 30, 30, 1000, 1010]
+
+
+def test_a_log_that_moves_is_not_joined_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or its shares would be let go twice, and the file would go while another log's are there."""
+    monkeypatch.setattr("storage.limits.JOURNAL_LOGS_PER_FLUSH", 1)
+    rig = written([dict.fromkeys(LOGS, "rows")] * 3)
+    small = FlushOptions(own_segment_bytes=10_000, journal_bytes_max=1, journal_file_bytes_max=1)
+    again = Rig(rig.disk, replace(rig.options, flush=small), mode=rig.mode)
+    index = again.store.logs.index
+    had = {log: again.read_all(log=log) for log in LOGS}
+    again.write(1000, log=1, text="x" * 20_000)
+    job = again.store.begin_flush(demand=[1])
+    assert job is not None
+    assert [write.drained.log.number for write in job.segments] == [1]
+    assert not isinstance(job.copy, JournalJoin) or 1 not in job.copy.logs
+    job.run(again.disk)
+    again.store.end_flush(job)
+    assert index.files[1].live == sum(len(index.shares_of(log)) for log in LOGS if index.is_needed(1, log))
+    while again.store.flush():
+        pass
+    assert all(again.read_all(log=log)[: len(had[log])] == had[log] for log in LOGS)
+
+
+@given(FLUSHES, st.sets(st.sampled_from(LOGS)))
+def test_what_left_before_a_join_has_ended_leaves_once(flushes: list[dict[int, str]], gone: set[int]) -> None:
+    rig = written(flushes)
+    index = rig.store.logs.index
+    logs = [log for log in LOGS if index.holds(log)]
+    join = joined(rig, logs)
+    for log in gone:
+        index.drop(log)
+    settle(rig, join)
+    assert index.files[1].live == 0
+    assert join.target.live == sum(index.shares_count(log) for log in logs)
+    assert not any(index.holds(log) for log in gone)
 
 
 def test_what_cannot_be_read_is_not_joined() -> None:

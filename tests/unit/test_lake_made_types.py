@@ -122,6 +122,8 @@ FACTS: dict[str, dict[str, Any]] = {
     "1007": {"kind": "b", "element": 23},
     "20006": {"kind": "r", "bounds": None},
     "20007": {"kind": "d", "base": 20007, "typmod": -1},
+    "20008": {"kind": "b", "element": 603, "delimiter": ";"},
+    "20009": {"kind": "c", "fields": [["frames", 20008, -1]]},
 }
 
 
@@ -144,6 +146,8 @@ FACTS: dict[str, dict[str, Any]] = {
             },
         ),
         (20007, None),
+        (20008, None),
+        (20009, {"kind": "composite", "fields": [["frames", [20008, -1]]]}),
     ],
 )
 def test_a_specification_goes_down_to_what_every_database_has(oid: int, spec: object) -> None:

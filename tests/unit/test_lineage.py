@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.source.identity import Identity
+from cdc.source.lsn import Lsn
 from cdc.source.publication import Member, PublicationState
 from shapes.errors import StreamRecordDamaged
 from shapes.lineage import Lineage
@@ -198,3 +199,18 @@ def test_a_crash_at_any_write_leaves_what_was_or_what_shall_be(choose: Callable[
         else:
             raise AssertionError("a step never ends")
         assert True in seen
+
+
+def test_the_time_of_a_commit_below_a_place_is_that_of_the_last_g_there() -> None:
+    disk = MemoryDisk()
+    lineage = Lineage(disk, progress := ProgressLog(disk), "ours", lambda: 77)
+    incarnation = lineage.begin(OURS, 100)
+    known = lineage.known()
+    assert known is not None
+    assert known.commit_time_at is not None
+    assert [known.commit_time_at(Lsn(lsn)) for lsn in (99, 100, 150)] == [None, 0, 0]
+    for lsn, time in ((200, 5), (300, 5), (400, 4)):
+        progress.append(ProgressRecord(incarnation, lsn, 0, time))
+    assert [known.commit_time_at(Lsn(lsn)) for lsn in (99, 199, 200, 399, 400)] == [None, 0, 5, 5, 4]
+    lineage.begin(OURS, 250)
+    assert [known.commit_time_at(Lsn(lsn)) for lsn in (249, 300)] == [None, 0], "another life of the slot"

@@ -10,8 +10,10 @@ from cdc.source.publication import (
     GENERATED_SINCE,
     ROW_ACTIONS,
     Member,
+    OldRow,
     PublicationState,
     TableState,
+    demanded,
     is_published,
     plan,
     quote,
@@ -34,6 +36,7 @@ def tables(draw: st.DrawFn, *, kinds: str = "rp") -> TableState:
         has_key=draw(st.booleans()),
         root=oid,
         schema_oid=7,
+        toastable_columns=draw(st.sampled_from([(), ("long",)])),
     )
 
 
@@ -78,23 +81,58 @@ def perform(sql: str, state: PublicationState, found: list[TableState]) -> tuple
     state=publications,
     wanted=st.lists(tables(), max_size=5, unique_by=(lambda table: table.oid, lambda table: table.name)),
     version=st.sampled_from([150_000, 160_000, GENERATED_SINCE]),
-    full=st.booleans(),
+    old_row=st.sampled_from(OldRow),
 )
 def test_a_plan_leaves_nothing_to_plan(
-    state: PublicationState, wanted: list[TableState], version: int, full: bool
+    state: PublicationState, wanted: list[TableState], version: int, old_row: OldRow
 ) -> None:
-    todo = plan(state, wanted, {}, version, full=full)
+    before = wanted
+    todo = plan(state, wanted, {}, version, old_row=old_row)
     assert not todo.faults
     for step in todo.steps:
         state, wanted = perform(step.sql, state, wanted)
-    assert plan(state, wanted, {}, version, full=full).steps == ()
+    assert plan(state, wanted, {}, version, old_row=old_row).steps == ()
     assert state.oid is not None
     assert not state.via_root
     assert set(state.actions) == set(ROW_ACTIONS)
     assert all(is_published(state, table) for table in wanted)
-    for table in wanted:
+    for table, then in zip(wanted, before, strict=True):
+        assert table.replica_identity == (FULL if is_raised(then, old_row) else then.replica_identity)
         assert table.kind == "p" or table.can_identify, "publishing it would make UPDATE fail"
-        assert not full or table.kind == "p" or table.replica_identity == "f"
+
+
+FULL = "f"
+
+
+def is_raised(table: TableState, old_row: OldRow) -> bool:
+    """Whether its identity has to become FULL: what the pages promise, one sentence a line."""
+    if table.kind == "p":
+        return False  # partitions have theirs
+    if old_row is OldRow.WHOLE:
+        return True
+    if old_row is OldRow.LONG_VALUES and table.toastable_columns:
+        return True
+    if old_row is not OldRow.ANY:
+        return table.replica_identity != FULL and (table.replica_identity != "d" or not table.has_key)
+    return table.replica_identity == "n" or (table.replica_identity == "d" and not table.has_key)
+
+
+def test_each_partition_is_looked_at_but_the_key_is_that_of_the_root() -> None:
+    root = TableState(1, "s", "root", "p", "p", "d", has_key=True, root=1)
+    plain = TableState(2, "s", "plain", "r", "p", "d", has_key=True, root=1)
+    long = replace(plain, oid=3, name="long", toastable_columns=("t",))
+    state = PublicationState("p", 1, tables={1: Member(1, 1, "s.root")}, generated="s")
+    asked = [
+        [step.table for step in plan(state, [table], {1: (plain, long)}, 160_000, old_row=old_row).steps]
+        for table in (root, replace(root, has_key=False))
+        for old_row in OldRow
+    ]
+    assert asked == [[], [], [3], [2, 3], [], [2, 3], [2, 3], [2, 3]]
+
+
+def test_where_nothing_is_altered_long_values_are_not_asked_for() -> None:
+    assert [demanded(old_row, "manual") for old_row in OldRow] == [OldRow.ANY, OldRow.KEY, OldRow.KEY, OldRow.WHOLE]
+    assert [demanded(old_row, "managed") for old_row in OldRow] == [*OldRow]
 
 
 @given(tables(kinds="vmfSt"))

@@ -397,6 +397,14 @@ def test_a_walk(seed: int) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some logs leave the journal while others stay there, and a few shares are many."""
+    monkeypatch.setattr("storage.limits.JOURNAL_LOGS_PER_FLUSH", 1)
+    monkeypatch.setattr("storage.limits.JOURNAL_JOIN_BYTES_MAX", 500)
+    monkeypatch.setattr("storage.limits.JOURNAL_LOG_SHARES_MAX", 6)
+
+
+@pytest.fixture(autouse=True)
 def _silence() -> Iterator[None]:
     """Faults are logged, and here there is nothing but faults."""
     logging.disable(logging.CRITICAL)

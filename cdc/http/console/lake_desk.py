@@ -51,7 +51,7 @@ def _version(version: Version) -> dict[str, Any]:
     return {
         "number": version.number,
         "lsn": format_lsn(version.lsn),
-        "committed_at": version.commit_time / 1_000_000,
+        "committed_at": version.commit_time / 1_000_000 or None,  # none was seen since the slot was made
         "tables": len(version.tables),
     }
 

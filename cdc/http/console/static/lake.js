@@ -1,7 +1,7 @@
 // The lake: how far its newest version is, what its tables have, and the versions before.
 
 import { h } from "./dom.js";
-import { clock, count, lsn, size } from "./format.js";
+import { NOTHING, clock, count, lsn, size } from "./format.js";
 import { facts, panel } from "./parts.js";
 import { known } from "./state.js";
 
@@ -22,7 +22,7 @@ export function lakeView() {
       `Version ${count(newest.number)}`,
       facts([
         ["Stands at", h("code", null, newest.lsn)],
-        ["Last commit in it", clock(newest.committed_at * 1000)],
+        ["Last commit in it", moment(newest.committed_at)],
         ["Behind the logs", behind > 0 ? size(behind) : "nothing"],
         ["Folder", h("code", null, lake.folder)],
       ]),
@@ -35,6 +35,9 @@ export function lakeView() {
 function none(text, command) {
   return h("p", { class: "empty" }, text, " ", h("code", null, command));
 }
+
+/** Of a commit; none was seen since the slot was made if there is none. */
+const moment = (seconds) => (seconds === null ? NOTHING : clock(seconds * 1000));
 
 const head = (text, kind) => h("th", { scope: "col", class: kind }, text);
 const cell = (value) => h("td", { class: "number" }, value);
@@ -76,7 +79,7 @@ function versionRow(version) {
     { "data-key": version.number },
     h("td", null, count(version.number)),
     h("td", null, h("code", null, version.lsn)),
-    h("td", null, clock(version.committed_at * 1000)),
+    h("td", null, moment(version.committed_at)),
     cell(count(version.tables)),
   );
 }

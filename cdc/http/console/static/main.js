@@ -93,7 +93,9 @@ function* found(status) {
     yield ["fault", `No answer: ${known.trouble}. What you see is of ${clock(known.answeredAt)}.`];
   }
   if (status === null) return;
-  if (!status.connection.is_up) {
+  if (status.connection.stuck) {
+    yield ["fault", `The stream stands still: ${status.connection.stuck}`];
+  } else if (!status.connection.is_up) {
     const fault = status.connection.fault ?? "no attempt has succeeded yet";
     yield ["fault", `Not connected to Postgres: ${fault}`];
   }

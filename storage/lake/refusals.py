@@ -1,0 +1,46 @@
+"""What is refused before a lake is made or written: names of shapes that are not there, folders that lie in each other.
+
+A name is kept by a lake for ever, so one that was mistyped would be waited for in silence.
+"""
+
+import difflib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from storage.catalog import CatalogState
+from storage.catalog_records import Life
+from storage.lake.cuts import REMOVED
+from storage.lake.errors import MixedFolders, UnknownShape
+from storage.lake.limits import SHAPES_TOLD_MAX
+
+
+def refuse_mixed_folders(data: Path, lake: Path) -> None:
+    """Raise `MixedFolders` unless the two lie side by side, wherever links lead."""
+    data, lake = data.resolve(), lake.resolve()
+    if lake == data:
+        message = "the lake's folder is the data folder itself"
+    elif lake.is_relative_to(data):
+        message = "the lake's folder lies inside the data folder"
+    elif data.is_relative_to(lake):
+        message = "the data folder lies inside the lake's folder"
+    else:
+        return
+    raise MixedFolders(message, lake=str(lake), data_dir=str(data))
+
+
+def refuse_unknown_shapes(wanted: Iterable[str], catalog: CatalogState, tables: Collection[str] = ()) -> None:
+    """Raise `UnknownShape` for a name that no shape has, and that no table of the lake ever had."""
+    there = {shape.name for shape in catalog.shapes.values() if (shape.life, shape.reason) != (Life.ENDED, REMOVED)}
+    known = sorted(name for name in there if name)
+    for name in wanted:
+        if name not in there and name not in tables:
+            raise unknown_shape(f"the data folder has no shape with the name {name!r}", name, known)
+
+
+def unknown_shape(message: str, name: str, known: Collection[str]) -> UnknownShape:
+    """The error, with the name that may have been meant, and some that are there."""
+    near = difflib.get_close_matches(name, known, 1)
+    told = f"{message}; did you mean {near[0]!r}?" if near else message
+    shown = sorted(known)[:SHAPES_TOLD_MAX]
+    more = {"and_more": len(known) - len(shown)} if len(known) > len(shown) else {}
+    return UnknownShape(told, shapes=shown, **more)

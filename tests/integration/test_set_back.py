@@ -1,0 +1,173 @@
+"""A server whose disk is set back to an earlier moment on the same timeline; one that forgot us lawfully in a crash."""
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdc.source.attempt import Connected
+from cdc.source.identity import Behind, Verdict
+from shapes.capture import Capture
+from shapes.endings import HISTORY_REPLACED
+from storage.catalog_records import Life
+from tests.loop import Loop, looping
+from tests.postgres import WANTED, Database, Server, new_database
+from tests.waiting import eventually
+
+ITEMS = "CREATE TABLE items (id int PRIMARY KEY, v text)"
+ALL = "SELECT id, v FROM items"
+FILL = "CREATE TABLE filling AS SELECT g FROM generate_series(1, 20000) g"
+"""More WAL than the old history had."""
+
+VERSIONS = pytest.mark.parametrize("version", WANTED)
+
+
+class SetBack:
+    """The server's data folder, kept as it is while the server is stopped, and brought back later."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._data, self._kept = server.folder / "data", server.folder / "kept"
+
+    def keep(self) -> None:
+        self._server.stop("fast")
+        subprocess.run(["cp", "-a", self._data, self._kept], check=True)
+        self._server.start()
+
+    def bring_back(self) -> None:
+        self._server.stop("fast")
+        shutil.rmtree(self._data)
+        self._kept.rename(self._data)
+        self._server.start()
+
+
+@pytest.fixture
+def verdicts(monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
+    """Those of all connections."""
+    seen: list[Verdict] = []
+    judged = Capture._connected
+
+    async def seeing(capture: Capture, connected: Connected) -> None:
+        seen.append(connected.verdict)
+        await judged(capture, connected)
+
+    monkeypatch.setattr(Capture, "_connected", seeing)
+    return seen
+
+
+async def has_successor(loop: Loop, name: str, old: str) -> None:
+    def is_there() -> bool:
+        entry = loop.app.house.registry.named(name)
+        return entry is not None and entry.handle != old and entry.shape.life is Life.READY
+
+    await eventually(is_there, "a successor", 60)
+
+
+@VERSIONS
+@pytest.mark.parametrize("old", [3, 0])
+@pytest.mark.parametrize("new", [3, 0])
+async def test_a_history_that_is_another_one_below_g_ends_all_shapes(
+    own_server: Callable[..., Server], tmp_path: Path, version: str, old: int, new: int
+) -> None:
+    """Each commit of the old history between the copy and G is missing in the new one, and the other way round."""
+    server = own_server(version)
+    database = new_database(server)
+    database.execute(ITEMS, "INSERT INTO items VALUES (1, 'before')")
+    async with looping(database, tmp_path) as loop:
+        before = await loop.add("items", "items")
+        await loop.caught_up()
+    kept = SetBack(server)
+    kept.keep()
+    async with looping(database, tmp_path) as loop:
+        write(database, old, "the old history")
+        database.execute("CREATE TABLE others ()")  # nothing that is followed
+        await loop.caught_up()
+    kept.bring_back()
+    write(database, new, "the new history")
+    database.execute(FILL)
+    write(database, new, "the new history, above G", first=60)
+    async with looping(database, tmp_path) as loop:
+        registry = loop.app.house.registry
+        if old or new:
+            await has_successor(loop, "items", before.handle)
+            ended = registry.find(before.handle)
+            assert ended is not None
+            assert (ended.shape.life, ended.shape.reason) == (Life.ENDED, HISTORY_REPLACED)
+        await loop.caught_up(60)
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+        after = loop.living("items").handle
+    async with looping(database, tmp_path) as loop:
+        write(database, 1, "afterwards", first=90)
+        await loop.caught_up(60)
+        assert loop.living("items").handle == after, "once is enough"
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+
+
+@VERSIONS
+async def test_a_server_that_is_set_back_while_we_run_is_noticed(
+    own_server: Callable[..., Server], tmp_path: Path, version: str
+) -> None:
+    server = own_server(version)
+    database = new_database(server)
+    database.execute(ITEMS, "INSERT INTO items VALUES (1, 'before')")
+    kept = SetBack(server)
+    async with looping(database, tmp_path) as loop:
+        before = await loop.add("items", "items")
+        await loop.caught_up()
+        await asyncio.to_thread(kept.keep)
+        await loop.caught_up(60)
+        write(database, 2, "the old history")
+        await loop.caught_up(60)
+        session = loop.app.house.session
+        async with loop.app.house.turn:  # what comes meanwhile is the server's, not ours to hurry for
+
+            def restore() -> None:
+                kept.bring_back()
+                write(database, 2, "the new history")
+                database.execute(FILL)
+
+            made = session.attempts_count
+            await asyncio.to_thread(restore)
+        await eventually(lambda: session.attempts_count > made, "a new connection", 60)
+        await has_successor(loop, "items", before.handle)
+        await loop.caught_up(60)
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+
+
+@VERSIONS
+async def test_a_crash_of_the_server_that_forgets_a_confirmation_ends_nothing(
+    own_server: Callable[..., Server], tmp_path: Path, verdicts: list[Verdict], version: str
+) -> None:
+    """It writes slots at checkpoints, and there is none between the confirmation and the crash."""
+    server = own_server(version, checkpoint_timeout="1h")
+    database = new_database(server)
+    database.execute(ITEMS, "INSERT INTO items VALUES (1, 'before')")
+    async with looping(database, tmp_path) as loop:
+        before = await loop.add("items", "items")
+        await loop.caught_up()
+        database.execute("CHECKPOINT")
+        write(database, 3, "confirmed and forgotten")
+        database.execute("CREATE TABLE others ()")
+        await loop.caught_up()
+        await asyncio.to_thread(server.stop, "immediate")
+        await asyncio.to_thread(server.start)
+        write(database, 1, "after the crash", first=60)
+        await loop.caught_up(60)
+        assert isinstance(verdicts[-1], Behind)
+        assert loop.living("items").handle == before.handle
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+    server.stop("immediate")
+    server.start()
+    async with looping(database, tmp_path) as loop:
+        await loop.caught_up(60)
+        assert loop.living("items").handle == before.handle
+
+
+def write(database: Database, count: int, v: str, first: int = 2) -> None:
+    """A transaction for each row."""
+    with database.connect() as connection:
+        for number in range(first, first + count):
+            connection.execute("INSERT INTO items VALUES (%s, %s)", (number, v))
