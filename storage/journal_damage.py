@@ -46,11 +46,13 @@ def doubt_about(
     whole = whole if newest is None else max(whole, newest.aligned)
     if confirmed_tx is not None and whole.tx >= confirmed_tx:
         return None
+    # Not open rows: they are removed, and the hole that they show goes with them.
+    witnesses = [share for share in shares if share.entry.last <= whole and not share.ref.header.log]
     for file in damaged:
         until = _written_behind(index, file)
         for place in file.unreadable:
             behind = (file.path, place.position)
-            is_continued = any((one.ref.path, one.ref.position) > behind and not one.ref.header.log for one in shares)
+            is_continued = any((one.ref.path, one.ref.position) > behind for one in witnesses)
             is_moved = newest is not None and until is not None and newest.written_at > until
             if (place.logs is None or log in place.logs) and not (is_continued or is_moved):
                 return place.fault

@@ -206,6 +206,24 @@ def test_the_open_rows_of_a_stopped_log_stay() -> None:
         assert b"2.0" in b"".join(content for path, content in disk.contents().items() if path.endswith(".journal"))
 
 
+def test_open_rows_behind_the_damage_are_no_witness() -> None:
+    """They are removed, since their transaction is sent again; what they continued from was below G, and is not."""
+    disk = MemoryDisk()
+    rig = Rig(disk, to_journal())
+    rig.create(2)
+    for log in (1, 2):
+        rig.write(10, log=log)
+    rig.store.flush_all()
+    again = rig.reopened(confirmed_tx=11)
+    again.store.append(2, rows(transaction(20, 1)), after=again.upper(2))
+    again.store.flush(demand=[2])
+    path = rig.store.logs.index.files[1].path
+    spoiled(disk, path, IN_HEADER)
+    for found in (rig.reopened(confirmed_tx=11), rig.reopened(confirmed_tx=11)):
+        assert read_on(found, 1) == ([], CorruptBlock)
+        assert read_on(found, 2) == ([], Hole), "it is in doubt, so its open rows stay, and show the hole"
+
+
 def test_a_crash_while_the_file_is_put_aside_changes_nothing() -> None:
     start, path, starts = written()
     spoiled(start, path, starts[2] + IN_HEADER)
