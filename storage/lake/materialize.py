@@ -77,7 +77,6 @@ def check_order(order: Order) -> None:
         raise UnknownFormat("the folder has no shapes: nothing was confirmed in it yet", path=str(order.data))
     with folder_of(LocalDisk(order.data.resolve())) as data:
         catalog, progress = CatalogReader(data), ProgressReader(data)
-        progress.refresh()
         catalog.refresh()
         tables = {path.name for path in (order.lake / DELTA).glob("*")}
         refuse_unknown_shapes(order.shapes or (), catalog.state, tables)
@@ -86,6 +85,8 @@ def check_order(order: Order) -> None:
         with folder_of(LocalDisk(order.lake.resolve())) as lake:
             newest = max(record_numbers(lake, CUTS), default=0)
             if (cut := read_cut(lake, newest)) is not None:
+                progress.refresh()  # behind the cut, which another writer may have decided a moment ago
+                catalog.refresh()
                 refuse_other(cut, progress.history, catalog.state)
 
 

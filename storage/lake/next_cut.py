@@ -34,7 +34,7 @@ from storage.lake.tasks import rows_of
 from storage.lake.versions import TableVersion, Version
 from storage.ledger import may_cut_at
 from storage.offset import LogOffset
-from storage.progress import Incarnation, ProgressReader, ProgressRecord
+from storage.progress import Incarnation, ProgressHistory, ProgressReader, ProgressRecord
 
 logger: Final = logging.getLogger(__name__)
 
@@ -208,10 +208,20 @@ class NextCut:
                 self._loads.pop(found.log, None)
 
     def _knows(self, found: Load) -> bool:
-        """Whether a base was loaded at a G that this folder remembers."""
-        life = found.incarnation
-        last = None if life is None else self._progress.history.last_of(Incarnation.parse(life))
-        return last is not None and last.lsn >= found.lsn
+        """Whether a base was loaded at a G that this folder remembers by now: a twin may be ahead of this writer."""
+        if found.incarnation is None:
+            return False
+        life = Incarnation.parse(found.incarnation)
+        if _has_reached(self._progress.history, life, found.lsn):
+            return True
+        now = ProgressReader(self._data)  # apart, for a decision is made of one G and the catalog behind it
+        now.refresh()
+        return _has_reached(now.history, life, found.lsn)
+
+
+def _has_reached(history: ProgressHistory, life: Incarnation, lsn: int) -> bool:
+    last = history.last_of(life)
+    return last is not None and last.lsn >= lsn
 
 
 def _of_nobody(cut: Cut) -> Cut:

@@ -60,7 +60,7 @@ def delete(lakes: Lakes, gone: list[int]) -> None:
 
 def scatter(lakes: Lakes) -> None:
     """Rows go from everywhere, file by file, and none of them becomes small enough to be joined with the next cut."""
-    delete(lakes, [number for number in range(ROWS) if number % 16 < 10])
+    delete(lakes, [number for number in range(ROWS) if number % 16 < 12])
     lakes.writer().step()
     assert len(files(lakes.latest())) > bound(lakes.latest())
 

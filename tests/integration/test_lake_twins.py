@@ -84,3 +84,25 @@ def files_of(lakes: Lakes, number: int) -> set[str]:
 def loaded(lakes: Lakes) -> set[Path]:
     """Files of the bases, which a load names."""
     return set((lakes.root / "delta").rglob("state/000000000000-*.parquet"))
+
+
+def test_a_twin_that_is_further_has_loaded_what_a_slow_one_comes_to(lakes: Lakes) -> None:
+    """At a G that the slow one has not seen: the load is no other folder's for that, and stays on record."""
+    twin = lakes.writer()
+    before = dict[Path, bytes]()
+
+    def at(where: str) -> None:
+        if where == "before a load" and not before:
+            lakes.bank.play(10)
+            lakes.bank.confirm()
+            twin.step()
+            before.update({path: path.read_bytes() for path in (lakes.root / "loads").glob("*.json")})
+
+    lakes.bank.confirm()
+    lakes.writer(at).step()
+    assert len(before) == 2
+    assert {path: path.read_bytes() for path in (lakes.root / "loads").glob("*.json")} == before
+    lakes.bank.play(10)
+    lakes.bank.confirm()
+    lakes.writer().step()
+    lakes.check_all()
