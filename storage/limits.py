@@ -32,8 +32,8 @@ of the journal: more logs at a time need fewer passes; the copies, about twice t
 
 FLUSH_RELEASE_BYTES: Final = 16 * MIB
 """Written by flushes until the memory of their copies goes back to the system, with the next flush, or at once where
-the stream is quiet. Each time costs some milliseconds, and the pages are got again: ten times a second it was a tenth of
-the way from the decoder to the disk."""
+the stream is quiet. Each time costs some milliseconds, and the pages are got again: ten times a second it was a tenth
+of the way from the decoder to the disk."""
 
 FLUSH_GATHER_SHARES_MAX: Final = 4096
 """The same in shares, each of which is a batch of its own then: 1.6 KB of objects, however few rows it has."""

@@ -51,6 +51,8 @@ class BufferOptions:
     flush_log_bytes: int = limits.FLUSH_LOG_BYTES
     flush_log_rows: int = limits.FLUSH_LOG_ROWS
     flush_age_seconds: float = limits.FLUSH_AGE_SECONDS
+    flushes_when_quiet: bool = True
+    """Whether rows that no others follow are flushed before their age."""
 
 
 class WriteBuffer:
@@ -92,7 +94,7 @@ class WriteBuffer:
 
     def quiet(self) -> None:
         """Nothing more is on its way: rows wait for no others, until one comes."""
-        if self._dirty and not self._is_quiet:
+        if self.options.flushes_when_quiet and self._dirty and not self._is_quiet:
             self._is_quiet = self._has_news = True
 
     def hold(self, log: ShapeLog, share: Share) -> None:

@@ -26,7 +26,7 @@ from tests.waiting import eventually
 VIEWS = ("overview", "shapes", "slot", "lake", "events", "doctor")
 TOPS = {WIDE: 895, PHONE: 980}
 """How much of the overview the documents show."""
-LAZY = StoreOptions(BufferOptions(flush_age_seconds=8.0))
+LAZY = StoreOptions(BufferOptions(flush_age_seconds=8.0, flushes_when_quiet=False))
 """Rows wait for a flush for so long that a picture shows who holds G."""
 
 LOOKS = ((WIDE, "light"), (WIDE, "dark"), (PHONE, "light"), (PHONE, "dark"))
@@ -36,7 +36,7 @@ BUDGET = Terms(budget_bytes=128 * MIB)
 async def take_insured(database: Database, folder: Path) -> None:
     """A slot that has used up more than half of what it may keep."""
     database.execute(*SHOP)
-    never = StoreOptions(BufferOptions(flush_age_seconds=3600.0))
+    never = StoreOptions(BufferOptions(flush_age_seconds=3600.0, flushes_when_quiet=False))
     with tempfile.TemporaryDirectory() as data:
         async with consoled(database, Path(data) / "logs", store=never, terms=BUDGET) as console:
             await console.loop.add("orders", "orders")

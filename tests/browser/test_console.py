@@ -27,7 +27,7 @@ from tests.waiting import eventually
 
 SECRET = "s3crët"  # noqa: S105 - of these tests only
 VIEWS = ("overview", "shapes", "slot", "lake", "events", "doctor")
-LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0, flush_log_rows=10))
+LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0, flushes_when_quiet=False, flush_log_rows=10))
 """Nothing is flushed for its age: whoever has a few rows holds G, and is freed by more of them."""
 
 

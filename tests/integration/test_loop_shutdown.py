@@ -14,7 +14,7 @@ from tests.loop import looping
 from tests.postgres import Database, Server, new_database
 from tests.waiting import eventually
 
-LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0), FlushOptions())
+LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0, flushes_when_quiet=False), FlushOptions())
 """Nothing is flushed by itself."""
 
 

@@ -5,10 +5,15 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from cdc.source.connections import connect_sql
-from cdc.source.lsn import parse_lsn
+from cdc.source.errors import StreamEnded
+from cdc.source.limits import STANDSTILL_FAILURES
+from cdc.source.lsn import Lsn, parse_lsn
 from cdc.status.change_rates import ChangeRates
 from cdc.status.report import StatusDesk
+from cdc.status.show import show_status
 from cdc.status.slot_watch import SlotWatch, look_at_slot
 from shapes.service import ShapeService
 from storage.flush_control import FlushOptions
@@ -49,7 +54,7 @@ async def test_transactions_that_went_to_the_servers_disk_are_counted(
             await connection.close()
 
 
-LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0), FlushOptions())
+LAZY = StoreOptions(BufferOptions(flush_age_seconds=3600.0, flushes_when_quiet=False), FlushOptions())
 """Nothing is flushed by itself."""
 
 
@@ -88,3 +93,31 @@ async def test_the_holder_of_g_is_named(newest_database: Database, tmp_path: Pat
     assert parse_lsn(free["global_flushed_lsn"]) >= end
     (items,) = [shape for shape in free["shapes"] if shape["name"] == "items"]
     assert items["visible"] == items["durable"]
+
+
+async def test_a_stream_that_stands_still_is_told_with_the_way_out(
+    newest_database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also while a connection is up: it has not come to the place yet where the last ones failed."""
+    newest_database.execute("CREATE TABLE items (id int PRIMARY KEY)")
+    async with looping(newest_database, tmp_path) as loop:
+        app = loop.app
+        await loop.add("items", "items")
+        newest_database.execute("INSERT INTO items VALUES (1)")
+        await loop.caught_up()
+        watch = SlotWatch(newest_database.conninfo(), "shapelog", "tests")
+        desk = StatusDesk(app, ShapeService(app.house, app.nursery), watch, ChangeRates())
+        async with watch.running():
+            lag = app.capture.commit_lag_seconds
+            assert lag is not None
+            assert 0 <= lag < 60
+            assert (await desk.status())["connection"]["stuck"] is None
+            standstill = app.house.session.standstill
+            for _ in range(STANDSTILL_FAILURES):
+                standstill.failed(StreamEnded("it has no room", sqlstate="XX000"), Lsn(1 << 60))
+            status = await desk.status()
+            show_status(status)
+            assert "[stream_stuck]" in status["connection"]["stuck"]
+    said = capsys.readouterr().out
+    assert "THE STREAM STANDS STILL  [stream_stuck]" in said
+    assert "recover --resnapshot --new-stream" in said

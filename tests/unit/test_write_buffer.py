@@ -148,6 +148,14 @@ def test_quiet_is_over_with_the_next_row() -> None:
     assert bench.buffer.next_due_at() == 13.0
 
 
+def test_who_wants_quiet_rows_to_wait_has_them_wait_for_their_age() -> None:
+    bench = Bench(BufferOptions(flush_age_seconds=10.0, flushes_when_quiet=False))
+    bench.append(1, now=0.0)
+    bench.buffer.quiet()
+    assert bench.due(now=9.9) == {}
+    assert bench.due(now=10.0) == {1: Trigger.AGE}
+
+
 def test_quiet_without_rows_is_nothing() -> None:
     bench = Bench()
     bench.buffer.quiet()
