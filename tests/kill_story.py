@@ -7,6 +7,7 @@ the end is asked afterwards, of whichever there are.
 import random
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -33,6 +34,8 @@ class Story:
         self._chance = chance
         self._stay = stay
         self._made = 0
+        self._altered: set[str] = set()
+        """Tables that have a column more, unless that was in vain."""
         self.done: dict[str, int] = {}
         """How often each kind of deed was begun."""
 
@@ -40,10 +43,12 @@ class Story:
         """A few deeds, beside the shapes that there are."""
         for _ in range(self._chance.choice((1, 2, 3))):
             removable = [one["name"] or one["handle"] for one in shapes if one["name"] not in self._stay]
+            is_full = len(shapes) >= SHAPES_MAX
             deeds: list[Callable[[], object]] = [self._alter, self._truncate]
-            deeds += [lambda: self._add(running)] * (6 if len(shapes) < SHAPES_MAX else 0)
+            deeds += [lambda: self._add(running)] * (0 if is_full else 6)
             if removable:
-                deeds += [lambda: self._remove(running, self._chance.choice(removable))] * 3  # noqa: B023 - called here
+                remove = partial(self._remove, running, self._chance.choice(removable))
+                deeds += [remove] * (9 if is_full else 3)
             self._chance.choice(deeds)()
 
     def _add(self, running: "subprocess.Popen[str]") -> None:
@@ -64,9 +69,13 @@ class Story:
         tell(running, ["remove", shape])
 
     def _alter(self) -> None:
+        """A column comes, or the one that came goes: tables of a hundred columns would only be slow."""
         self._count("columns")
-        self._made += 1
-        self._execute(f"ALTER TABLE {self._chance.choice(('orders', 'customers'))} ADD COLUMN more_{self._made} int")
+        table = self._chance.choice(("orders", "customers"))
+        self._altered ^= {table}
+        self._execute(
+            f"ALTER TABLE {table} " + ("ADD COLUMN more int" if table in self._altered else "DROP COLUMN more")
+        )
 
     def _truncate(self) -> None:
         self._count("truncates")
@@ -78,7 +87,7 @@ class Story:
             with self._database.connect() as connection:
                 connection.execute("SET lock_timeout = '1s'")
                 connection.execute(statement.encode())
-        except psycopg.OperationalError:
+        except (psycopg.OperationalError, psycopg.errors.UndefinedColumn, psycopg.errors.DuplicateColumn):
             self._count("in vain")
 
     def _count(self, what: str) -> None:

@@ -213,7 +213,7 @@ async def _start(
             hint="Who dropped it? Run `shapelog recover --resnapshot`: publication and slot are made anew.",
         )
     if known is not None and isinstance(verdict, Behind | PublicationChanged):
-        verdict = await _other_history(settings, control, known, verdict, waiting) or verdict
+        verdict = await _other_history(settings, control, known, verdict) or verdict
     if isinstance(verdict, Fresh) and verdict.slot is None:
         await asyncio.to_thread(settings.before_slot)
         claim.made_slot = True
@@ -250,17 +250,13 @@ async def _start(
 
 
 async def _other_history(
-    settings: Settings,
-    control: Connection,
-    known: Known,
-    verdict: Behind | PublicationChanged,
-    waiting: Waiting,
+    settings: Settings, control: Connection, known: Known, verdict: Behind | PublicationChanged
 ) -> OtherHistory | None:
     """Let a slot that is behind us show what it would send again, and compare it with what we had."""
     position = verdict.position if isinstance(verdict, PublicationChanged) else verdict
     if not isinstance(position, Behind):
         return None
-    waiting("the server, which looks up what it forgot that we confirmed", ())
+    log.info("the slot has forgotten what we confirmed, and is asked what it would send again")
     try:
         async with asyncio.timeout(HISTORY_SECONDS_MAX):
             again = await last_commit_below(control, settings.slot, settings.plugin_options, known.durable)

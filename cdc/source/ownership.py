@@ -72,8 +72,8 @@ async def _try_lock(connection: Connection, slot: str) -> bool:
 
 
 async def share_publication(connection: Connection, publication: str) -> None:
-    """Say that it is in use, as others may; nobody waits for it."""
-    await fetch(connection, "SELECT pg_advisory_lock_shared(%s, hashtext(%s))", PUBLICATION_LOCK_CLASS, publication)
+    """Say that it is in use, as others may. Nobody of ours has it for himself, and no stranger is waited for."""
+    await fetch(connection, "SELECT pg_try_advisory_lock_shared(%s, hashtext(%s))", PUBLICATION_LOCK_CLASS, publication)
 
 
 async def is_shared(connection: Connection, publication: str) -> bool:

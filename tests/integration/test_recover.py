@@ -1,6 +1,8 @@
 """The way out of every refusal: each is brought about on a real server, met, explained, mended, and gone on from."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import pytest
 
 from storage.layout import log_folder
 from tests.postgres import Database, Server, new_database
-from tests.served import SHAPELOG, refused, serving, shapelog
+from tests.served import SHAPELOG, refused, serving, shapelog, start
 from tests.waiting import until
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, v text)"
@@ -266,5 +268,80 @@ def test_a_kill_in_a_recovery_leaves_it_to_the_next(newest_database: Database, t
                 if next(folder.glob("catalog.*")).read_bytes() != catalog:
                     break
             process.send_signal(signal.SIGKILL)
+    assert recover(database, folder, "--resnapshot", "--yes")[0] == 0
+    goes_on(database, folder, before)
+
+
+def statements_in(text: str) -> list[str]:
+    """What a person is told to run."""
+    return re.findall(r"(?:CREATE|ALTER) [^;]*;", text)
+
+
+def test_in_manual_mode_each_statement_that_is_told_leads_on(newest_database: Database, tmp_path: Path) -> None:
+    database, folder = newest_database, tmp_path / "data"
+    database.execute(ITEMS, FILL)
+    served = start(database, folder, "--manual")
+    with served.process:
+        assert served.process.wait(40) == 2
+    assert served.told("shapelog: [not_published]"), served.lines
+    (made,) = statements_in("\n".join(served.lines))
+    database.execute(made)
+    with serving(database, folder, "--manual") as served:
+        served.active()
+        for options, wanted in (
+            ((), "ADD TABLE ONLY"),
+            (("--name", "some", "--where", "id < 9"), "REPLICA IDENTITY FULL"),
+        ):
+            answer = served.run("shapes", "add", "items", *options)
+            assert answer.returncode != 0
+            (statement,) = statements_in(answer.stderr)
+            assert wanted in statement, "this, and nothing that such a shape does not need"
+            database.execute(statement)
+            served.add("items", *options)
+        database.execute(CHANGE, "DELETE FROM items WHERE id = 3")
+        served.caught_up()
+        assert served.folded("items") == table(database)
+        assert served.folded("some") == {key: row for key, row in table(database).items() if int(key) < 9}
+
+
+def test_a_setting_that_is_told_makes_the_server_fit(own_server: Callable[..., Server], tmp_path: Path) -> None:
+    server = own_server(wal_level="replica")
+    database, folder = new_database(server), tmp_path / "data"
+    database.execute(ITEMS, FILL)
+    line = refused(database, folder)
+    assert line.startswith("shapelog: [server_unfit]")
+    assert "ALTER SYSTEM SET wal_level = 'logical';" in line
+    database.execute("ALTER SYSTEM SET wal_level = 'logical'")
+    server.stop("fast")
+    server.start()
+    with serving(database, folder) as served:
+        served.active()
+        served.add("items")
+        assert served.folded("items") == table(database)
+
+
+def copy_files(here: Path, there: Path) -> None:
+    """With their owners: a server does not run on files of somebody else."""
+    subprocess.run(["cp", "-a", here, there], check=True)
+
+
+def test_a_server_that_was_set_back(own_server: Callable[..., Server], tmp_path: Path) -> None:
+    """Its files are a copy from before what the folder has: what was read is no part of its history any more."""
+    server = own_server()
+    database, folder = new_database(server), tmp_path / "data"
+    before = prepared(database, folder)
+    server.stop("fast")
+    copy_files(server.folder, tmp_path / "copy")
+    server.start()
+    with serving(database, folder) as served:
+        database.execute(CHANGE)
+        served.caught_up()
+        assert served.stop() == 0
+    server.stop("fast")
+    shutil.rmtree(server.folder)
+    copy_files(tmp_path / "copy", server.folder)
+    server.start()
+    assert refused(database, folder).startswith("shapelog: [other_server]")
+    assert recover(database, folder)[0] == 1
     assert recover(database, folder, "--resnapshot", "--yes")[0] == 0
     goes_on(database, folder, before)
