@@ -100,8 +100,9 @@ class Nursery:
         key = (definition.identity, name)
         order = self._orders.get(key)
         if order is None:
-            order = self._orders[key] = Order(definition, name, succeeds, self._house.clocks.wall())
+            order = Order(definition, name, succeeds, self._house.clocks.wall())
             order.task = self._run(self._bear(order), f"birth of {definition}")
+            self._orders[key] = order
         return order
 
     def close(self, why: str) -> None:
@@ -128,7 +129,12 @@ class Nursery:
         self._run(self._succeed(ended), f"successor of {ended.handle}")
 
     def _run(self, work: Coroutine[None, None, None], name: str) -> "asyncio.Task[None]":
-        task = self._group.create_task(work, name=name)
+        """Raises `RuntimeError` once the process is about to end: then nobody is born."""
+        try:
+            task = self._group.create_task(work, name=name)
+        except RuntimeError:
+            work.close()
+            raise
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
