@@ -58,9 +58,10 @@ class Publisher:
         count = -1
         while count != self.alterations.count:
             await self._around.pause(0.01)
-            self._look()
             for relation in found:
                 await self._make_identity(relation, old_row)
+            self._look()  # behind the last wait: what is published from here on to the baseline is ours
+            for relation in found:
                 if relation.published_since is None:
                     server.publish(relation, is_published=True)
                     relation.has_holes = False
