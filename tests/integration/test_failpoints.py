@@ -113,8 +113,8 @@ async def test_a_process_that_dies_at_its_first_start_leaves_no_slot_to_nobody(
 
 
 FOLD_POINTS = [
-    "before storage.retention:_folded",
-    "after storage.retention:_folded",
+    "before storage.retention:_Fold._write",
+    "after storage.retention:_Fold._write",
     "after storage.bases:BaseWriter.chunk",
     "before storage.bases:BaseWriter.finish",
     "after storage.bases:BaseWriter.finish",

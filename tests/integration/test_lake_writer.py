@@ -494,7 +494,7 @@ def test_a_writer_that_follows_outlives_a_full_disk(lakes: Lakes) -> None:
 
 def test_a_folder_in_which_nothing_was_confirmed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormat, match="no shapes"):
-        materialize(Order(tmp_path, tmp_path / "lake"), run_here, void)
+        materialize(Order(tmp_path / "data", tmp_path / "lake"), run_here, void)
 
 
 def test_a_lake_of_another_shape_of_time(lakes: Lakes) -> None:

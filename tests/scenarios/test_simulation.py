@@ -3,7 +3,6 @@
 A failure names its seed; `shapelog simulate --seed N` repeats it, with all that happened.
 """
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -22,8 +21,6 @@ SEEDS = 2_000
 NEMESIS_SEEDS = 20_000
 DEFECT_SEEDS = 600
 """A defect is found within so many stories, or the simulator is not worth its time."""
-DEFECT_CPU_SECONDS = 60
-"""A bound for a search that finds nothing; most find theirs in less than a second."""
 JOBS = 2
 
 
@@ -50,13 +47,9 @@ def test_long_stories_end_well() -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=list(DEFECTS))
 def test_a_defect_is_found(defect: Callable[[], AbstractContextManager[Any]]) -> None:
-    began = time.process_time()
     with defect():
-        for seed in range(DEFECT_SEEDS):
-            if simulate(seed).violation is not None:
-                return
-            seconds = time.process_time() - began
-            assert seconds < DEFECT_CPU_SECONDS, f"{seed + 1} stories in {seconds:.0f} s, and nobody noticed"
+        if any(simulate(seed).violation is not None for seed in range(DEFECT_SEEDS)):
+            return
     pytest.fail(f"{DEFECT_SEEDS} stories, and nobody noticed")
 
 

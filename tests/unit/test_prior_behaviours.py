@@ -13,7 +13,7 @@ def test_every_named_test_is_there() -> None:
         name
         for source in sources()
         if source.is_test and source.is_python
-        for name in re.findall(r"^def (test_\w+)\(", source.text, re.MULTILINE)
+        for name in re.findall(r"^(?:async )?def (test_\w+)\(", source.text, re.MULTILINE)
     )
     assert len(named) > 50
     assert sorted(name for name in named if found[name] != 1) == []

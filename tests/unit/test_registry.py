@@ -4,7 +4,6 @@ The catalog's file is kept short, so that compactions happen all the time and ol
 """
 
 import re
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -385,20 +384,18 @@ def test_shapes_of_one_table_share_its_columns() -> None:
     assert one.definition.columns is other.definition.columns
 
 
-def test_ten_thousand_shapes_are_restored_and_ended_in_seconds() -> None:
-    """Of this thread's own time, for the machine does other things; and their end is one sync."""
+def test_ten_thousand_shapes_are_restored_without_a_sync_and_ended_with_two() -> None:
+    """How long it takes is for the benchmark `restore` to say."""
     disk, count = MemoryDisk(), 10_000
     catalog = Catalog(disk)
     definitions = [defined(ITEMS, where=f"v = '{number}'").to_json() for number in range(count)]
     catalog.append(*(Born(f"h-{log}", log, f"name{log}", of, SNAPSHOT) for log, of in enumerate(definitions, 1)))
     catalog.append(*(Ready(f"h-{log}", 0) for log in range(1, count + 1)))
-    began = time.thread_time()
+    syncs = disk.syncs
     registry = Registry(Catalog(disk), lambda: 0, 0.0)
     assert len(registry.living()) == count
-    assert time.thread_time() - began < 2
-    syncs, began = disk.syncs, time.thread_time()
+    assert disk.syncs == syncs
     registry.all_ended(Ended(entry.handle, AT, "by the test") for entry in registry.living())
     assert disk.syncs - syncs <= 2
     assert registry.living() == []
     assert all(registry.awaited(f"name{log}") for log in range(1, count + 1))
-    assert time.thread_time() - began < 4
