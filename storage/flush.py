@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -180,18 +180,18 @@ class JournalTarget:
         return file, FileWrite(file.path, True, 0, 0, self._index.repairs, shared=True)
 
     def over_bound(self) -> list[JournalFile]:
-        """Of young files, and of the others, the oldest if they are too long or too many; the kind first that is most.
+        """Of young files, and of the others, those to be emptied if they are too long or too many.
 
-        Never a file that is being written.
+        The kind first that is most, and of each the oldest first; never one that is being written, nor one behind it.
         """
-        found: list[tuple[float, JournalFile]] = []
+        written = (self.current, self.joined)
+        found: list[tuple[float, list[JournalFile]]] = []
         for is_young, bytes_max in ((True, self._bytes_max), (False, self._joined_bytes_max)):
-            files = [file for file in self._index.files.values() if file.is_young is is_young]
+            files = [file for _, file in sorted(self._index.files.items()) if file.is_young is is_young]
             size = max(sum(file.size for file in files), len(files) * self._file_bytes_max / 2)
-            oldest = min(files, key=lambda file: file.number, default=None)
-            if oldest is not None and size > bytes_max and oldest is not self.current and oldest is not self.joined:
-                found.append((size / bytes_max, oldest))
-        return [file for _, file in sorted(found, key=lambda one: -one[0])]
+            if size > bytes_max:
+                found.append((size / bytes_max, list(takewhile(lambda file: file not in written, files))))
+        return [file for _, files in sorted(found, key=lambda one: -one[0]) for file in files]
 
 
 def plan_segment(drained: Drained, files: LogFiles, index: JournalIndex) -> SegmentWrite:

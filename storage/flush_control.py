@@ -20,7 +20,7 @@ from storage.flush import Flushed, FlushJob, JournalTarget, Leaving, logs_to_lea
 from storage.journal import JournalFile
 from storage.journal_join import JournalJoin
 from storage.journal_write import JournalCopy, JournalWrite
-from storage.layout import journal_path
+from storage.layout import damaged_journal_path, journal_path
 from storage.metrics import Metric, Metrics
 from storage.open_logs import OpenLogs
 from storage.repair import Repair
@@ -147,6 +147,7 @@ class FlushControl:
     def _emptying(self, moving: set[int]) -> tuple[dict[int, ShapeLog], JournalCopy | JournalJoin | None]:
         """Logs that leave the oldest journal file, if the journal is too long; if none can, what is left is copied.
 
+        That is what stopped logs have there. It may stay for long: out of the way of young files, which go in order.
         `moving`: logs that go to their segments anyway.
         """
         files = self._target.over_bound()
@@ -156,9 +157,9 @@ class FlushControl:
             if leaving:
                 return leaving.moving, self._join(leaving.joining)
             living = self._logs.index.living(oldest.number)
-            if 2 * len(living) < sum(map(len, oldest.directories)):
+            if oldest.is_young or 2 * len(living) < sum(map(len, oldest.directories)):
                 target, file = self._target.new_write()
-                return {}, JournalCopy(living, target, file, oldest.number)
+                return {}, JournalCopy(living, target, file, oldest.number, leaves_unreadable=True)
             self._cannot_empty = True
         if not files:
             self._grew = {True: 0, False: 0}
@@ -275,10 +276,23 @@ class FlushControl:
             self._cannot_empty = self._cannot_empty or isinstance(copy.file.failure, LogFault)
             return
         index.drop_file(copy.copied_from)
-        index.add_file(copy.target)
+        if copy.file.refs:
+            index.add_file(copy.target)
         for ref, block in zip(copy.file.refs, copy.blocks, strict=True):
             index.add_block(copy.target, ref, block.directory)
-        index.repairs.append(Repair(journal_path(copy.copied_from), 0))
+        aside = damaged_journal_path(copy.copied_from) if copy.unreadable else None
+        index.repairs.append(Repair(journal_path(copy.copied_from), 0, aside=aside))
+        self._put_in_doubt(copy)
+
+    def _put_in_doubt(self, copy: JournalCopy) -> None:
+        """The rows of some logs could not be copied: these logs stop, if they have not, and the next start knows it."""
+        for number, fault in copy.unreadable.items():
+            logger.error("rows of log %d stay in a file that is put aside: %s", number, fault)
+            opened = self._logs.peek(number)
+            if opened is not None and opened.state.fault is None:
+                self._buffer.release(opened.state.poison(fault))
+                self._buffer.touch(opened.state)
+        self._logs.found.doubts.update(copy.unreadable)
 
     def _log_done(self, drained: Drained, wire_end: int) -> list[Flushed]:
         log = drained.log

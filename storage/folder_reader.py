@@ -19,9 +19,10 @@ from storage.bases import Base, find_chunk, list_bases
 from storage.block import HEADER_SIZE
 from storage.blocks_cache import BlocksCache
 from storage.disk import Disk
+from storage.doubts import Doubts, read_doubts
 from storage.errors import CorruptBlock, FileVanished, Hole, StorageError, UnknownLog, from_os_error
 from storage.journal import JournalFile, JournalIndex, JournalShare, aligned_of
-from storage.journal_damage import Doubts, doubt_about, read_doubts
+from storage.journal_damage import doubt_about
 from storage.journal_scan import load_blocks
 from storage.ledger import folded_ranges
 from storage.limits import READ_ATTEMPTS_MAX, READ_PAUSE_SECONDS

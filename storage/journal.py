@@ -247,6 +247,17 @@ class JournalIndex:
         for serial in self.files.pop(number).serials:
             del self._blocks[serial]
 
+    def with_witnesses(self, numbers: Iterable[int]) -> list[int]:
+        """These files, and those that have to go before them.
+
+        While the file is there that a joined block names, all are taken to be there that it was made of, and a block
+        that cannot be read at the end of its file is taken for torn. So it goes first, whichever goes out of turn.
+        """
+        going = set(numbers)
+        named = {file.refs[-1].header.log for file in self.joined_files.values()}
+        youngest = max(going & self.young_files.keys(), default=0)
+        return sorted(going | {number for number in named & self.files.keys() if number < youngest})
+
     def logs_in(self, number: int) -> list[int]:
         """The logs for which a file is still needed, in order."""
         blocks = [self._blocks[serial] for serial in self.files[number].serials]

@@ -11,11 +11,11 @@ The writer keeps the verdict (`<number>.doubts`), copies what can be read, and p
 
 import logging
 from collections.abc import Iterable
-from typing import Final
 
-from storage import layout, small_file
+from storage import layout
 from storage.disk import Disk
-from storage.errors import CorruptBlock, LogFault, UnknownFormat
+from storage.doubts import Doubts, write_doubts
+from storage.errors import LogFault
 from storage.journal import JournalFile, JournalIndex, JournalShare, Unreadable
 from storage.journal_parts import rows_of_shares
 from storage.log_facts import list_logs
@@ -25,11 +25,6 @@ from storage.scan import BlockRef, read_batches
 from storage.segments import list_segments, newest_header
 
 logger = logging.getLogger(__name__)
-
-FORMAT: Final = 1
-
-Doubts = dict[int, LogFault]
-"""For logs that may have lost rows: why."""
 
 
 def doubt_about(
@@ -81,11 +76,11 @@ def put_aside(disk: Disk, index: JournalIndex, *, confirmed_tx: int, written_at:
         fault = doubt_about(disk, index, log, index.shares_of(log), confirmed_tx=confirmed_tx)
         if fault is not None:
             doubts[log] = fault
-    for number in damaged:
+    for number in index.with_witnesses(damaged):
         file = index.files[number]
-        logger.error("%s is damaged and put aside; %d logs may have lost rows and stop", file.path, len(doubts))
+        logger.error("%s is put aside for damage; %d logs may have lost rows and stop", file.path, len(doubts))
         readable = list(_readable(disk, index.living(number), doubts))
-        _write_doubts(disk, file, doubts)
+        write_doubts(disk, number, doubts)
         add_copies = write_copies(disk, index, readable, number, written_at=written_at)
         disk.rename(file.path, layout.damaged_journal_path(number))
         disk.sync_folder(layout.JOURNAL)
@@ -122,24 +117,3 @@ def _readable(disk: Disk, shares: Iterable[JournalShare], doubts: Doubts) -> Ite
             doubts.setdefault(share.entry.log, rows)
         else:
             yield share
-
-
-def _write_doubts(disk: Disk, file: JournalFile, doubts: Doubts) -> None:
-    facts = {"format": FORMAT, "path": layout.damaged_journal_path(file.number), "logs": sorted(doubts)}
-    small_file.write(disk, layout.doubts_path(file.number), facts)
-
-
-def read_doubts(disk: Disk, names: Iterable[str]) -> Doubts:
-    """The verdicts that were kept, of the names in the journal's folder."""
-    doubts: Doubts = {}
-    for name in names:
-        if layout.is_doubts(name):
-            path = f"{layout.JOURNAL}/{name}"
-            facts = small_file.decode(disk.read(path, 0, disk.size(path)), path)
-            if facts.get("format") != FORMAT:
-                raise UnknownFormat(
-                    f"the file has format {facts.get('format')}, this program reads {FORMAT}", path=path
-                )
-            reason = "a block of the journal was damaged, and may have held rows of this log"
-            doubts.update((log, CorruptBlock(reason, path=facts["path"], log=log)) for log in facts["logs"])
-    return doubts

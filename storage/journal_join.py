@@ -52,8 +52,8 @@ class JournalJoin:
             rows = _Rows(disk, self.scattered)
             runs = _Runs(self.scattered.columns, rows.schema)
             directory, parts = _encoded(self.scattered.columns, rows, runs)
-        except OSError as error:
-            self.file.failure = from_os_error(error, self.file.path, shared=True)
+        except OSError as error:  # of a file that is read: if it vanished, that is the fault of those whose rows it had
+            self.file.failure = from_os_error(error, error.filename or self.file.path)
         except StorageError as error:
             self.file.failure = error
         else:

@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.disk import Disk
-from storage.errors import StorageError, from_os_error
-from storage.file_write import Block, FileWrite
+from storage.doubts import Doubts, write_doubts
+from storage.errors import LogFault, StorageError, from_os_error
+from storage.file_write import Block, FileWrite, Stage
 from storage.journal import JournalFile, JournalShare
 from storage.journal_block import Directory, EncodedJournal, JournalPart, encode_journal
 from storage.journal_parts import Found, rows_of_shares
@@ -61,18 +62,27 @@ class JournalCopy:
     file: FileWrite
     copied_from: int
     """The number of the old file that goes first."""
+    leaves_unreadable: bool = False
+    """Whether what cannot be read stays behind, in a file that is put aside. Otherwise the copy fails."""
     blocks: list[EncodedJournal] = field(default_factory=list)
+    unreadable: Doubts = field(default_factory=dict)
+    """The logs with rows that stay behind, and why."""
 
     def run(self, disk: Disk, written_at: int) -> None:
         """Write the copy; the outcome is in `file`. Nothing is removed here."""
         try:
             blocks = self._blocks(disk, written_at)
+            if self.unreadable:
+                write_doubts(disk, self.copied_from, self.unreadable)  # before the copy: who finds that, finds these
         except OSError as error:
-            self.file.failure = from_os_error(error, self.file.path, shared=True)
+            self.file.failure = from_os_error(error, error.filename or self.file.path)
         except StorageError as error:
             self.file.failure = error
         else:
-            self.file.put(disk, blocks)
+            if blocks:
+                self.file.put(disk, blocks)
+            else:
+                self.file.stage = Stage.DONE  # all of it stays behind
 
     def _blocks(self, disk: Disk, written_at: int) -> list[Block]:
         by_block: dict[BlockRef, list[JournalShare]] = {}
@@ -80,17 +90,27 @@ class JournalCopy:
             by_block.setdefault(share.ref, []).append(share)
         blocks: list[Block] = []
         for ref, shares in by_block.items():
-            encoded = encode_journal(list(map(_copied_part, shares, rows_of_shares(disk, shares))))
-            self.blocks.append(encoded)
-            flag = ref.header.flags & BlockFlag.OPEN
-            blocks.append((_header(encoded, flag, written_at, self.copied_from), encoded.parts))
+            parts = list(filter(None, map(self._part, shares, rows_of_shares(disk, shares))))
+            if parts:
+                encoded = encode_journal(parts)
+                self.blocks.append(encoded)
+                flag = ref.header.flags & BlockFlag.OPEN
+                blocks.append((_header(encoded, flag, written_at, self.copied_from), encoded.parts))
         return blocks
 
+    def _part(self, share: JournalShare, rows: Found | None) -> JournalPart | None:
+        """A share as it is written again; None if it stays behind."""
+        if not isinstance(rows, Exception):
+            return _copied_part(share, rows)
+        fault = from_os_error(rows, rows.filename or share.ref.path) if isinstance(rows, OSError) else rows
+        if not (self.leaves_unreadable and isinstance(fault, LogFault)):
+            raise fault
+        self.unreadable.setdefault(share.entry.log, fault)
+        return None
 
-def _copied_part(share: JournalShare, rows: Found | None) -> JournalPart:
+
+def _copied_part(share: JournalShare, rows: pa.RecordBatch | None) -> JournalPart:
     entry = share.entry
-    if isinstance(rows, Exception):
-        raise rows
     shares: list[Share] = []
     if rows is not None:
         copied = Share(Source(rows), None, at=0.0)

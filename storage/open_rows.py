@@ -25,6 +25,7 @@ def remove_open_shares(disk: Disk, index: JournalIndex, aligned: dict[int, LogOf
     tainted = [number for number, file in sorted(index.files.items()) if _has_rows_above(file, aligned)]
     if not tainted:
         return
+    tainted = index.with_witnesses(tainted)
     living = [share for number in tainted for share in index.living(number)]
     kept = [share for share in living if share.entry.log not in aligned or share.entry.last <= aligned[share.entry.log]]
     logger.info("rewriting %d journal files without %d open shares", len(tainted), len(living) - len(kept))

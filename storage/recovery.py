@@ -18,9 +18,10 @@ from storage import layout
 from storage.bases import list_bases
 from storage.block import BlockHeader
 from storage.disk import Disk
+from storage.doubts import Doubts, read_doubts
 from storage.errors import Hole, LogFault, from_os_error
 from storage.journal import JournalIndex, JournalShare, aligned_of
-from storage.journal_damage import Doubts, put_aside, read_doubts
+from storage.journal_damage import put_aside
 from storage.journal_scan import load_journal
 from storage.offset import SNAPSHOT_END
 from storage.open_rows import cut_last, cut_open_rows, remove_open_shares

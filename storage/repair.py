@@ -24,12 +24,18 @@ class Repair:
     size: int
     must_copy: bool = False
     """A sync of the file failed, or may have: its beginning goes to another one, which takes its name."""
+    aside: str | None = None
+    """Where a file goes of which nothing stays and something could not be read: somebody may want to look at it."""
 
     def run(self, disk: Disk) -> None:
         """Copy what stays; a file with nothing synced is removed."""
         if not self.size:
-            if disk.exists(self.path):
+            if not disk.exists(self.path):
+                pass  # it was gone already
+            elif self.aside is None:
                 disk.remove(self.path)
+            else:
+                disk.rename(self.path, self.aside)
             self._sync_name(disk)
             return
         try:

@@ -67,7 +67,7 @@ class SegmentWrite:
         try:
             blocks = list(self._blocks(written_at, [*self._carried_rows(carried), *self._own_rows(own)]))
         except OSError as error:
-            self.file.failure = from_os_error(error, self.file.path)
+            self.file.failure = from_os_error(error, error.filename or self.file.path)
         except StorageError as error:
             self.file.failure = error
         else:

@@ -15,11 +15,11 @@ from storage.bases import list_bases
 from storage.block import BlockHeader, BlockKind
 from storage.catalog import CatalogReader
 from storage.disk import Disk
+from storage.doubts import Doubts, read_doubts
 from storage.errors import CorruptBlock, Hole, StorageError, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.journal import JournalFile, JournalIndex
 from storage.journal_block import PackedDirectory, part_of_share
-from storage.journal_damage import Doubts, read_doubts
 from storage.journal_scan import load_blocks
 from storage.log_facts import read_log
 from storage.offset import SNAPSHOT_END, LogOffset

@@ -6,6 +6,7 @@ follow, and in readers beside them.
 
 import contextlib
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -278,3 +279,38 @@ def test_open_rows_beside_rows_that_cannot_be_read_are_removed() -> None:
     again.write(20)
     again.store.flush_all()
     assert Rig(disk, options, confirmed_tx=25).read_all() == [LogOffset(20, 0)]
+
+
+def test_a_file_that_goes_out_of_turn_takes_the_witness_of_joined_rows_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A joined block names the oldest file that it was made of: while that is there, it may be torn, and nothing lost.
+
+    Open rows are removed with their file, though older ones stay: rows that were joined out of it have gone with it.
+    """
+    monkeypatch.setattr("storage.limits.JOURNAL_LOGS_PER_FLUSH", 1)
+    options = to_journal()
+    flush = replace(options.flush, journal_bytes_max=8_000, journal_file_bytes_max=3_000)
+    rig = Rig(MemoryDisk(), replace(options, flush=flush))
+    disk, index = rig.disk, rig.store.logs.index
+    assert isinstance(disk, MemoryDisk)
+    for log in (2, 3):
+        rig.create(log)
+    tx = 0
+    while not index.joined_files:
+        tx += 10
+        for log in (1, 2) if len(index.young_files) < 2 else (2,):
+            rig.write(tx, log=log)
+        if len(index.young_files) == 2:
+            rig.store.append(3, rows(transaction(tx, 1)), after=rig.upper(3))
+        rig.store.flush(demand=[1, 2, 3])
+    (joined,) = index.joined_files.values()
+    (share,) = index.shares_of(1)
+    assert share.ref.path == joined.path
+    had = rig.read_all()
+    rig.store.abandon()
+    assert not disk.exists(layout.journal_path(2)), "it had the open rows, and joined ones of log 1"
+    again = rig.reopened(confirmed_tx=tx + 1)
+    assert (again.read_all(), len(again.read_all(log=2))) == (had, tx // 10)
+    spoiled(disk, joined.path, share.ref.end - BLOCK_ALIGNMENT_BYTES)
+    for _ in range(2):
+        found, fault = read_on(rig.reopened(confirmed_tx=tx + 1), 1)
+        assert found == [at.tx for at in had] or fault is not None
