@@ -171,7 +171,8 @@ class Folding:
         policy = RetentionPolicy(self._bytes // 2, self._age_seconds)
         cannot: CannotFold | None = None
         try:
-            while await self._wait(partial(fold_prefix, store, log, policy, now=wall(), is_wanted=self._is_wanted)):
+            is_wanted = partial(self._is_wanted, member)
+            while await self._wait(partial(fold_prefix, store, log, policy, now=wall(), is_wanted=is_wanted)):
                 pass
         except CannotFold as fault:
             cannot = fault  # what was folded before it counts, and what was before a crash
@@ -180,8 +181,10 @@ class Folding:
         if cannot is not None:
             raise cannot
 
-    def _is_wanted(self) -> bool:
-        return not self._is_stopping
+    def _is_wanted(self, member: Member) -> bool:
+        """Asked between the steps of a fold, on its thread. A TRUNCATE holds G until it has a base of its own."""
+        is_living = self._house.collector.members.get(member.number) is member
+        return is_living and member.truncated_at is None and not self._is_stopping
 
     async def _wait(self, work: Callable[[], object]) -> object:
         """On a thread; whoever is cancelled tells the work to end, and waits for that."""

@@ -25,6 +25,7 @@ from storage.flush_control import FlushControl, FlushOptions
 from storage.incoming import FragmentShares, fragment_source, source_of
 from storage.intake import Intake
 from storage.log_facts import LogFacts
+from storage.maintenance import Maintenance
 from storage.marks import LogMarks, Marks
 from storage.metrics import Metric, Metrics
 from storage.offset import BEFORE_ALL, LogOffset
@@ -70,8 +71,7 @@ class Store:
         self._marks = LogMarks()
         self._intake = Intake(self.logs, self._buffer, self.metrics)
         self._removing: set[int] = set()
-        self._maintaining = threading.Lock()
-        self._maintained: int | None = None
+        self._maintenance = Maintenance(threading.Condition(self.lock))
         self._must_abandon = False
         self._stop_waiting = False
         self._room = threading.Condition(self.lock)
@@ -118,18 +118,16 @@ class Store:
             return writer
 
     @contextlib.contextmanager
-    def maintain(self, log: int) -> Iterator[OpenLog]:
-        """Work on a log's old files while others append, flush and read. One works at a time: it takes memory."""
-        with self._maintaining:
-            with self.lock:
-                opened = self.log(log)
-                self._maintained = log
-            try:
-                yield opened
-            finally:
+    def maintain(self, log: int, *, is_small: bool = False) -> Iterator[OpenLog]:
+        """Work on a log's old files while others append, flush and read; see `Maintenance`."""
+        try:
+            with self._maintenance.of(log, is_small=is_small):
                 with self.lock:
-                    self._maintained = None
-                    self._finish_removals()
+                    opened = self.log(log)
+                yield opened
+        finally:
+            with self.lock:
+                self._finish_removals()
 
     # Rows
 
@@ -366,7 +364,7 @@ class Store:
 
     def _is_idle(self, log: int) -> bool:
         """Whether nobody uses a log's files but readers."""
-        return self._control.job is None and self._maintained != log
+        return self._control.job is None and log not in self._maintenance
 
     def _finish_removals(self) -> None:
         """Remove what was in use when its log was removed. Raises nothing: whoever ends that use has news to tell."""

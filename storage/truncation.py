@@ -18,7 +18,7 @@ from storage.store_reader import StoreReader
 
 def empty_base(store: Store, log: int, at: LogOffset, *, written_at: int) -> Base | None:
     """Give the log a base without rows that ends at the TRUNCATE. None if it has one already."""
-    with store.maintain(log) as opened, named_faults(layout.log_folder(log), log=log):
+    with store.maintain(log, is_small=True) as opened, named_faults(layout.log_folder(log), log=log):
         with store.lock:
             base, durable = opened.files.base, opened.state.durable
         if durable < at:

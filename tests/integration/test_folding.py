@@ -383,6 +383,36 @@ async def test_a_stop_does_not_wait_for_a_fold(
         assert loop.rows(entry) == loop.table(ALL)
 
 
+async def test_a_truncate_does_not_wait_for_a_fold(
+    newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody wants the fold of what the table had before, and the TRUNCATE holds G until it has a base of its own."""
+    newest_database.execute(ITEMS, FILL)
+    async with looping(newest_database, tmp_path, **SETTINGS) as loop:
+        entry = await loop.add("items", "items")
+        await grow(loop, entry)
+        has_begun = asyncio.Event()
+        running = asyncio.get_running_loop()
+
+        def slow(*arguments: Any, is_wanted: Callable[[], bool], **more: Any) -> Base | None:
+            with loop.app.house.store.maintain(entry.log):
+                running.call_soon_threadsafe(has_begun.set)
+                while is_wanted():
+                    pass
+            return fold_prefix(*arguments, is_wanted=is_wanted, **more)
+
+        monkeypatch.setattr("shapes.folding.fold_prefix", slow)
+        going = asyncio.create_task(loop.app.folding.go_round())
+        await has_begun.wait()
+        newest_database.execute("TRUNCATE items", "INSERT INTO items VALUES (1, 'one', 1)")
+        await loop.caught_up()
+        await going
+        old = loop.app.house.registry.find(entry.handle)
+        assert old is not None
+        assert old.shape.reason == TRUNCATED
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+
+
 async def test_the_lake_sees_no_seam(newest_database: Database, tmp_path: Path) -> None:
     newest_database.execute(ITEMS, FILL)
     data, lake = tmp_path / "data", tmp_path / "lake"

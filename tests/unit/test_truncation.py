@@ -5,6 +5,7 @@ in this process and those that follow, while the rows move from the journal to s
 """
 
 import errno
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -240,3 +241,33 @@ def test_a_crash_anywhere_leaves_the_log_whole(write: Write, options: StoreOptio
         assert rig.reopened().read_all() == found
 
     assert for_each_crash(scenario, check, images=2, disk=lambda: left.crash_image(luckiest)) > 20
+
+
+def test_it_waits_for_no_work_on_other_logs() -> None:
+    """A fold of a large one takes an hour, and until the TRUNCATE has its base it holds G."""
+    rig, at = written(alone, to_segments())
+    rig.create(2)
+    made: list[Base | None] = []
+    making = threading.Thread(target=lambda: made.append(empty_base(rig.store, 1, at, written_at=NOW)), daemon=True)
+    with rig.store.maintain(2):
+        making.start()
+        making.join(20)
+        assert [base is not None for base in made] == [True]
+
+
+def test_it_waits_for_work_on_its_own_log() -> None:
+    rig, at = written(alone, to_segments())
+    done: list[str] = []
+
+    def make() -> None:
+        assert empty_base(rig.store, 1, at, written_at=NOW) is not None
+        done.append("base")
+
+    making = threading.Thread(target=make, daemon=True)
+    with rig.store.maintain(1):
+        making.start()
+        while not rig.store._maintenance._ended._waiters:  # type: ignore[attr-defined]  # nothing public says who waits
+            assert making.is_alive()
+        done.append("work")
+    making.join(20)
+    assert done == ["work", "base"]
