@@ -219,9 +219,38 @@ class Leaving:
         return len(self.moving) + len(self.joining)
 
 
+class WaitingLogs:
+    """The logs of a journal file in their order, looked up once for all the flushes that it takes to empty it."""
+
+    def __init__(self, index: JournalIndex) -> None:
+        self._index = index
+        self._file = 0
+        self._logs: list[int] = []
+        """The next one last."""
+
+    def begin(self, file: int) -> bool:
+        """Whether the logs of this file are looked up, since nobody has, or all of them were taken."""
+        is_new = file != self._file or not self._logs
+        if is_new:
+            self._file, self._logs = file, self._index.logs_in(file)[::-1]
+        return is_new
+
+    def take(self) -> Iterator[int]:
+        """Those that still need the file, as many as are asked for; who stays there comes again in the next round."""
+        while self._logs:
+            log = self._logs.pop()
+            if self._index.is_needed(self._file, log):
+                yield log
+
+    def put_back(self, logs: Sequence[int]) -> None:
+        """The last ones that were taken."""
+        self._logs += reversed(logs)
+
+
 def logs_to_leave(
     index: JournalIndex,
     oldest: JournalFile,
+    waiting: Iterable[int],
     find: Callable[[int], OpenLog | None],
     most: int,
     bytes_max: int,
@@ -232,9 +261,7 @@ def logs_to_leave(
     Out of a young file only those move that have `bytes_max` in the journal, or rows of an open transaction.
     """
     leaving = Leaving()
-    for number in index.logs_in(oldest.number):
-        if len(leaving) >= most:
-            break
+    for number in waiting:
         try:
             log = find(number)
         except (OSError, StorageError) as error:
@@ -248,6 +275,8 @@ def logs_to_leave(
             leaving.joining.append(number)
         elif log.state.pending or log.files.takes_commits or index.has_rows(number):
             leaving.moving[number] = log.state
+        if len(leaving) >= most:
+            break
     return leaving
 
 

@@ -16,7 +16,7 @@ from itertools import islice
 from storage import limits
 from storage.errors import LogFault, SharedDiskFault
 from storage.file_write import Stage
-from storage.flush import Flushed, FlushJob, JournalTarget, Leaving, logs_to_leave, plan_segment
+from storage.flush import Flushed, FlushJob, JournalTarget, Leaving, WaitingLogs, logs_to_leave, plan_segment
 from storage.journal import JournalFile
 from storage.journal_join import JournalJoin
 from storage.journal_write import JournalCopy, JournalWrite
@@ -55,6 +55,7 @@ class FlushControl:
         self._target = JournalTarget(
             logs.index, options.journal_bytes_max, options.journal_joined_bytes_max, options.journal_file_bytes_max
         )
+        self._waiting = {is_young: WaitingLogs(logs.index) for is_young in (True, False)}
         self.job: FlushJob | None = None
         self.fault: SharedDiskFault | None = None
         """Why writing pauses; cleared by the first write that succeeds, or when nothing is left to write."""
@@ -155,7 +156,7 @@ class FlushControl:
             self._cannot_empty = False
             leaving = self._leaving(oldest, moving)
             if leaving:
-                return leaving.moving, self._join(leaving.joining)
+                return leaving.moving, self._join(leaving.joining, oldest)
             living = self._logs.index.living(oldest.number)
             if oldest.is_young or 2 * len(living) < sum(map(len, oldest.directories)):
                 target, file = self._target.new_write()
@@ -171,15 +172,22 @@ class FlushControl:
         bytes_max = options.journal_bytes_max if is_young else options.journal_joined_bytes_max
         pace = len(index.logs()) * self._grew[is_young] // bytes_max
         self._grew[is_young] = 0
-        most = max(limits.JOURNAL_LOGS_PER_FLUSH, pace)
-        return logs_to_leave(index, oldest, self._logs.find, most, options.own_segment_bytes, self._must_move | moving)
+        most, must_move = max(limits.JOURNAL_LOGS_PER_FLUSH, pace), self._must_move | moving
+        while True:
+            is_new = self._waiting[is_young].begin(oldest.number)
+            waiting = self._waiting[is_young].take()
+            find = self._logs.find
+            leaving = logs_to_leave(index, oldest, waiting, find, most, options.own_segment_bytes, must_move)
+            if leaving or is_new:
+                return leaving
 
-    def _join(self, logs: Sequence[int]) -> JournalJoin | None:
+    def _join(self, logs: Sequence[int], oldest: JournalFile) -> JournalJoin | None:
         if not logs:
             return None
-        scattered = self._logs.index.scattered(logs).up_to(limits.JOURNAL_JOIN_BYTES_MAX)
         target, file = self._target.next_join()
-        return JournalJoin(scattered, target, file)
+        join = JournalJoin(self._logs.index.scattered(logs).up_to(limits.JOURNAL_JOIN_BYTES_MAX), target, file)
+        self._waiting[oldest.is_young].put_back(logs[len(join.logs) :])
+        return join
 
     def _scattered(self, small: Sequence[tuple[ShapeLog, Trigger]]) -> dict[int, ShapeLog]:
         """Logs that are in so many pieces of the journal that their readers feel it; a few at a time."""

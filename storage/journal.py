@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from storage.journal_block import DIRECTORY_FIELDS, Directory, PackedDirectory, 
 from storage.limits import JOURNAL_LOGS_IN_ORDER_MAX
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.repair import Repair
-from storage.rows import Flags, Unsigned
+from storage.rows import Flags
 from storage.scan import BlockRef
 from storage.scattered import Scattered
 
@@ -270,30 +271,26 @@ class JournalIndex:
         return any(self._block(code).file.number == number for code in self._codes.get(log, ()))
 
     def scattered(self, logs: Iterable[int]) -> Scattered:
-        """What these logs have in young files; no object is made of a share."""
-        codes = np.concatenate([np.frombuffer(self._codes[log], np.uint64) for log in logs])
-        codes = codes[np.argsort(codes >> _ROW_BITS, kind="stable")]
-        serials, starts = np.unique(codes >> _ROW_BITS, return_index=True)
-        parts: list[tuple[_Block, Unsigned]] = []
-        for serial, own in zip(serials.tolist(), np.split(codes, starts[1:]), strict=True):
-            block = self._blocks[serial]
+        """What these logs have in young files."""
+        places: dict[int, int] = {}
+        codes: list[int] = []
+        rows: list[list[int]] = []
+        for code in chain.from_iterable(self._codes[log] for log in logs):
+            block = self._block(code)
             if block.file.is_young:
-                parts.append((block, own))
-        rows = [(own & np.uint64(_ROW_MASK)).astype(np.int64) for _, own in parts]
-        columns = {
-            name: np.concatenate(
-                [block.directory.column(name, some) for (block, _), some in zip(parts, rows, strict=True)]
-            )
-            for name in DIRECTORY_FIELDS
-        }
+                codes.append(code)
+                # One by one: most are alone in their block, and an array of one number costs as much as of a thousand.
+                rows.append(block.directory.numbers(code & _ROW_MASK))
+                places.setdefault(code >> _ROW_BITS, len(places))
+        columns = dict(zip(DIRECTORY_FIELDS, np.array(rows, np.uint64).T, strict=True))
         order = np.lexsort([columns[name] for name in ("aligned_op", "aligned_tx", "last_op", "last_tx", "log")])
-        numbers = np.repeat(np.arange(len(parts)), [len(own) for _, own in parts])
+        blocks = [self._blocks[serial] for serial in places]
         return Scattered(
             {name: values[order] for name, values in columns.items()},
-            np.concatenate([own for _, own in parts])[order],
-            numbers[order],
-            [block.ref for block, _ in parts],
-            min(block.file.number for block, _ in parts),
+            np.array(codes, np.uint64)[order],
+            np.array([places[code >> _ROW_BITS] for code in codes])[order],
+            [block.ref for block in blocks],
+            min(block.file.number for block in blocks),
         )
 
     def join(self, scattered: Scattered, file: JournalFile, ref: BlockRef, directory: Directory) -> None:

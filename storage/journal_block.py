@@ -106,9 +106,13 @@ class PackedDirectory:
         least, above = self.columns[_ROWS]
         return bool(least + above.item(row))
 
+    def numbers(self, row: int) -> list[int]:
+        """One share's row, in the order of the fields."""
+        return [least + above.item(row) for least, above in self.columns]
+
     def entry(self, row: int) -> ShareEntry:
         """One share's row as an object."""
-        log, flags, *offsets, rows, wire_end, table, start = [least + above.item(row) for least, above in self.columns]
+        log, flags, *offsets, rows, wire_end, table, start = self.numbers(row)
         return ShareEntry(
             log=log,
             flags=BlockFlag(flags),

@@ -1,4 +1,4 @@
-"""What many logs have in the journal, as arrays: no object is made of a share.
+"""What many logs have in the journal, as arrays.
 
 Invariants:
     log after log; each log's shares stand in the order of their last rows, then of what they claim

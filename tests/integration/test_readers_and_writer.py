@@ -65,7 +65,11 @@ LEASE_SECONDS = 600
 OPTIONS = StoreOptions(
     buffer=BufferOptions(flush_age_seconds=0.01, log_bytes_max=40_000, bytes_max=150_000),
     flush=FlushOptions(
-        own_segment_bytes=10_000, segment_bytes_max=20_000, journal_bytes_max=24_000, journal_file_bytes_max=6_000
+        own_segment_bytes=10_000,
+        segment_bytes_max=20_000,
+        journal_bytes_max=24_000,
+        journal_joined_bytes_max=12_000,
+        journal_file_bytes_max=6_000,
     ),
 )
 
@@ -389,9 +393,11 @@ def test_every_reader_sees_every_row_once_and_in_order(tmp_path: Path, seconds: 
         stream = Stream(store, seed=7)
         with Readers(store, disk) as readers, Maintenance(store) as maintenance:
             flusher = Flusher(store, told.extend).start()
-            started = time.monotonic()
+            started, were_joined = time.monotonic(), False
             while time.monotonic() - started < seconds or not readers.are_ready:
                 stream.step()
+                with store.lock:
+                    were_joined = were_joined or bool(store.logs.index.joined_files)
                 assert flusher.failure is None
                 assert maintenance.failure is None
                 assert time.monotonic() - started < seconds + HANG_SECONDS, "some reader makes no progress"
@@ -400,6 +406,7 @@ def test_every_reader_sees_every_row_once_and_in_order(tmp_path: Path, seconds: 
             reports = readers.reports()
         assert [report for report in reports if report.error] == []
         assert len({report.name for report in reports}) == THREADS + PROCESSES
+        assert were_joined
         check_that_it_was_hard(store, stream, maintenance, reports)
         for log in LOGS:
             assert store.marks(log)[0] == store.marks(log)[1] <= end_of(stream.whole)

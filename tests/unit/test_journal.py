@@ -1,6 +1,7 @@
 """The index of the journal: which shares of which log are still needed, in which file; compared with plain lists."""
 
 from collections.abc import Iterable
+from itertools import islice
 
 import numpy as np
 from hypothesis import given
@@ -10,6 +11,7 @@ from storage import layout
 from storage.block import BlockFlag, BlockHeader, BlockKind
 from storage.errors import CorruptBlock
 from storage.file_write import FileWrite, Stage
+from storage.flush import WaitingLogs
 from storage.journal import JournalFile, JournalIndex, JournalShare, aligned_of
 from storage.journal_block import Directory, JournalPart, ShareEntry, encode_journal
 from storage.journal_scan import load_journal
@@ -150,6 +152,27 @@ def test_a_copy_beside_its_original_counts_once() -> None:
     assert (old.live, [file.live for file in index.files.values()]) == (2, [2, 0])
     index.drop_file(2)
     assert entries_of(index.shares_of(1)) == [entry(1, 10), entry(1, 20)]
+
+
+def test_logs_that_wait_are_looked_up_once_a_round() -> None:
+    """Emptying a file takes hundreds of flushes, each of which would go through all of its blocks."""
+    index = JournalIndex()
+    file = new_file(index)
+    add_block(index, file, *(entry(log, 10) for log in (1, 2, 3, 4)))
+    waiting = WaitingLogs(index)
+    assert waiting.begin(file.number)
+    assert list(islice(waiting.take(), 3)) == [1, 2, 3]
+    index.drop(1)
+    waiting.put_back([2, 3])
+    assert not waiting.begin(file.number)
+    index.drop(3)
+    assert list(waiting.take()) == [2, 4]
+    assert waiting.begin(file.number), "they are still there, so it begins again"
+    assert list(waiting.take()) == [2, 4]
+    index.drop(2)
+    index.drop(4)
+    assert waiting.begin(file.number)
+    assert list(waiting.take()) == []
 
 
 def test_rows_and_their_later_commit_are_two_shares() -> None:
