@@ -80,6 +80,11 @@ def spoil(rig: Rig, log: int, text: bytes) -> None:
     rig.disk.append(ref.path, [content])
 
 
+def gaps_in(shares: list[JournalShare]) -> list[tuple[LogOffset, LogOffset]]:
+    """From which row to which the source left something out."""
+    return [(share.entry.previous, share.entry.first) for share in shares if BlockFlag.GAP in share.entry.flags]
+
+
 def rows_in(disk: Disk, shares: list[JournalShare]) -> list[LogOffset]:
     """The offsets of all rows, after a check that each share has what it says and goes on where it should."""
     found: list[LogOffset] = []
@@ -110,6 +115,7 @@ def test_joined_shares_are_the_same_rows_in_fewer_pieces(flushes: list[dict[int,
     for log in LOGS:
         after = index.shares_of(log)
         assert rows_in(rig.disk, after) == had[log]
+        assert gaps_in(after) == gaps_in(before[log]), "no version may be cut there"
         assert after == before[log] or log in logs
         if log in logs:
             assert {share.ref.path for share in after} == {join.target.path}
@@ -121,6 +127,26 @@ def test_joined_shares_are_the_same_rows_in_fewer_pieces(flushes: list[dict[int,
             assert len(after) <= 1 + breaks, "one share, but for gaps and other schemas"
     assert index.files[1].live == sum(len(before[log]) for log in LOGS if log not in logs)
     assert join.target.live == sum(len(index.shares_of(log)) for log in logs)
+
+
+def test_what_was_copied_stays_between_what_is_joined() -> None:
+    """A file with open rows is copied, and a copy is joined no more: rows before it and behind it are no neighbours."""
+    options = to_journal()
+    rig = Rig(MemoryDisk(), replace(options, flush=replace(options.flush, journal_file_bytes_max=1)))
+    rig.create(2)
+    for tx in (10, 20, 30, 40):
+        rig.write(tx)
+        if tx == 20:
+            rig.store.append(2, rows([(tx, 2)]), after=rig.upper(2))
+        rig.store.flush(demand=[1, 2])
+        if tx == 20:
+            rig.store.abandon()
+    had = rig.read_all()
+    settle(rig, joined(rig, [1]))
+    shares = rig.store.logs.index.shares_of(1)
+    assert [share.entry.rows for share in shares] == [1, 1, 2]
+    assert rows_in(rig.disk, shares) == had
+    assert rig.read_all() == rig.reopened().read_all() == had
 
 
 @given(FLUSHES, st.integers(0, 20))
