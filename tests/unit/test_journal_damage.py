@@ -314,3 +314,28 @@ def test_a_file_that_goes_out_of_turn_takes_the_witness_of_joined_rows_along(mon
     for _ in range(2):
         found, fault = read_on(rig.reopened(confirmed_tx=tx + 1), 1)
         assert found == [at.tx for at in had] or fault is not None
+
+
+def test_joined_rows_are_no_witness_of_what_came_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their file has the next number at once, while the one before it goes on, and loses a row behind them."""
+    monkeypatch.setattr("storage.limits.JOURNAL_LOGS_PER_FLUSH", 1)
+    options = to_journal()
+    flush = replace(options.flush, journal_bytes_max=8_000, journal_file_bytes_max=3_500)
+    rig = Rig(MemoryDisk(), replace(options, flush=flush))
+    disk, index = rig.disk, rig.store.logs.index
+    assert isinstance(disk, MemoryDisk)
+    rig.create(2)
+    tx = 0
+    while not (index.joined_files and index.shares_of(1)[-1].ref.path < layout.journal_path(min(index.joined_files))):
+        tx += 10
+        for log in (1, 2):
+            rig.write(tx, log=log)
+        rig.store.flush(demand=[1, 2])
+    had = [at.tx for at in rig.read_all()]
+    *_, joined, last = index.shares_of(1)
+    assert joined.ref.header.log
+    assert not last.ref.header.log
+    spoiled(disk, last.ref.path, last.ref.position + IN_HEADER)
+    found, fault = read_on(rig.reopened(confirmed_tx=tx + 1), 1)
+    assert found == had[:-1]
+    assert fault is not None
