@@ -27,7 +27,7 @@ from tests.model import LogModel, Row, rows_in
 from tests.unit.hooked_disk import hooked
 from tests.world import World, copy_of, is_thorough, small_options
 
-SEEDS_COUNT = 3_000 if is_thorough() else 25
+SEEDS_COUNT = 3_000 if is_thorough() else 15
 STEPS_COUNT = 40
 LOGS_MAX = 4
 READ_SIZES = [None, 1, 250, 2_000, 10**9]
@@ -217,6 +217,7 @@ class Story:
 
     def check_all(self) -> None:
         self.is_looking = True
+        self.world.look()
         for log in self.world.logs.values():
             self.check_own(log)
             self.check_others(log)
@@ -232,7 +233,6 @@ class Story:
         for _ in range(random.randint(1, 3)):
             changes = [set(random.sample(logs, random.randint(0, len(logs)))) for _ in range(random.randint(1, 4))]
             world.stream.add(*changes, text_bytes=random.choice([1, 40, 300]))
-        world.look()
         if random.random() < 0.25:
             world.send(random.randint(1, 6), commit=random.random() < 0.5)
         else:
@@ -243,8 +243,9 @@ class Story:
         if self.is_in_run or world.must_abandon:
             return
         world.tick(0.4)
-        world.look()
-        if world.begin(demand=random.sample(sorted(world.logs), random.randint(1, len(world.logs)))):
+        chosen = random.sample(sorted(world.logs), random.randint(1, len(world.logs)))
+        world.look(*chosen)
+        if world.begin(demand=chosen):
             if random.random() < 0.2:
                 self.send()  # while it is in flight
             self.is_in_run = True
@@ -310,7 +311,8 @@ class Story:
         self.disk.look = lambda: None
         self.world = again
         again.open()
-        again.look()
+        if self.random.random() < 0.5:
+            again.look()
         self._begin_to_watch(disk, readers=readers)
 
     def crash_while(self, step: Callable[[], None]) -> None:

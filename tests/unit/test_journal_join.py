@@ -27,7 +27,7 @@ from storage.limits import JOURNAL_FILE_BYTES_MAX
 from storage.memory_disk import MemoryDisk
 from storage.offset import LogOffset
 from storage.shape_log import Mode
-from tests.unit.builders import Rig, offsets, rows, to_journal
+from tests.unit.builders import Rig, offsets, rows, to_journal, to_segments
 
 LOGS = (1, 2, 3, 4)
 SHAPES = st.sampled_from(["rows", "rows", "wide", "gap", "late"])
@@ -250,6 +250,42 @@ def test_a_log_that_moves_is_not_joined_as_well(monkeypatch: pytest.MonkeyPatch)
     while again.store.flush():
         pass
     assert all(again.read_all(log=log)[: len(had[log])] == had[log] for log in LOGS)
+
+
+def test_rows_of_an_open_transaction_are_not_joined() -> None:
+    """They may have to go, and what was committed before them would go with them."""
+    rig = written([dict.fromkeys(LOGS, "rows")])
+    small = FlushOptions(own_segment_bytes=2**40, journal_bytes_max=1, journal_file_bytes_max=1)
+    again = Rig(rig.disk, replace(rig.options, flush=small), mode=rig.mode)
+    again.write(900)
+    had = again.read_all()
+    again.store.append(1, rows([(910, 0)]), after=again.upper())
+    again.store.flush(demand=[1])
+    again.write(920, log=2)
+    again.store.flush(demand=[2])
+    while again.store.flush():
+        pass
+    again.store.abandon()
+    assert again.read_all() == again.reopened().read_all() == had
+
+
+def test_a_log_that_a_segment_has_whole_is_not_joined() -> None:
+    """A process ended between the sync of the segment and the removal of the journal file."""
+    rig = written([dict.fromkeys(LOGS, "rows")] * 2)
+    moved = Rig(rig.disk, to_segments(), mode=rig.mode)
+    moved.write(900)
+    moved.store.flush(demand=[1])
+    assert moved.store.log(1).files.segments
+    small = FlushOptions(own_segment_bytes=2**40, journal_bytes_max=1, journal_file_bytes_max=1)
+    again = Rig(rig.disk, replace(rig.options, flush=small), mode=rig.mode)
+    again.write(920, log=2)
+    again.store.flush(demand=[2])
+    again.write(930, log=2)
+    again.store.flush(demand=[2])
+    while again.store.flush():
+        pass
+    assert again.store.logs.index.shares_of(1) == []
+    assert len(again.read_all()) == 3
 
 
 @given(FLUSHES, st.sets(st.sampled_from(LOGS)))
