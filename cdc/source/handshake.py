@@ -264,8 +264,8 @@ async def _other_history(
         raise ConnectionFault(f"the server did not look up what it forgot within {HISTORY_SECONDS_MAX:g} s") from None
     except SlotBusy as busy:
         raise await _busy(settings, control, busy.message) from None
-    except SourceError as failed:  # as the stream itself would fail there
-        raise stream_refusal(StreamEnded(failed.message, **failed.facts)) from None
+    except SourceError as failed:
+        raise history_refusal(failed, control.info.user) from None
     return compare_histories(known, position.confirmed, again)
 
 
@@ -320,6 +320,20 @@ def stream_refusal(ended: ConnectionFault) -> Exception:
             )
         case _:
             return ended
+
+
+def history_refusal(failed: SourceError, role: str) -> Exception:
+    """Our name for the reason why a slot does not show what it would send again."""
+    if isinstance(failed, ConnectionFault | AccessRefused):
+        return failed  # that says nothing of what is there
+    if failed.facts.get("sqlstate") == "53400":  # configuration_limit_exceeded
+        # The server keeps all that it decodes for us in a temporary file; for a stream it does not.
+        return ServerUnfit(
+            f"what the slot would send again cannot be compared with what we have: {failed.message}",
+            hint=f"As a superuser, run ALTER ROLE {quote(role)} SET temp_file_limit = -1; then start again.",
+            **failed.facts,
+        )
+    return stream_refusal(StreamEnded(failed.message, **failed.facts))  # as the stream itself would fail there
 
 
 def _literal(text: str) -> str:

@@ -212,6 +212,9 @@ class Publisher:
                             await self._look(connection)
                             await _run_once(connection, step)
                             await self._look(connection, step if step.alters is None else None)
+                    except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
+                        async with self._turn:  # whoever shares the publication was faster: it is somebody else's deed
+                            await self._look(connection)
                     except psycopg.errors.LockNotAvailable:
                         if step.table is not None:
                             holders = await users_of(connection, step.table)

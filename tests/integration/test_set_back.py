@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdc.source.attempt import Connected
+from cdc.source.errors import ServerUnfit
 from cdc.source.identity import Behind, Verdict
 from shapes.capture import Capture
 from shapes.endings import HISTORY_REPLACED
@@ -166,6 +167,34 @@ async def test_a_crash_of_the_server_that_forgets_a_confirmation_ends_nothing(
     async with looping(database, tmp_path) as loop:
         await loop.caught_up(60)
         assert loop.living("items").handle == before.handle
+
+
+@VERSIONS
+async def test_a_history_that_the_server_may_not_look_up_is_told_with_the_way_out(
+    own_server: Callable[..., Server], tmp_path: Path, version: str
+) -> None:
+    """It keeps all that it decodes in a temporary file. Asking again and again would meet the same limit each time."""
+    server = own_server(version, checkpoint_timeout="1h", temp_file_limit="1MB", work_mem="64kB")
+    database = new_database(server)
+    database.execute(ITEMS, "INSERT INTO items VALUES (1, 'before')")
+    async with looping(database, tmp_path) as loop:
+        before = await loop.add("items", "items")
+        await loop.caught_up()
+        database.execute("CHECKPOINT")
+        database.execute("INSERT INTO items SELECT g, repeat(md5(g::text), 100) FROM generate_series(2, 3000) g")
+        await loop.caught_up()
+    server.stop("immediate")
+    server.start()
+    with pytest.raises(ServerUnfit, match="temporary file size") as refused:
+        async with looping(database, tmp_path) as loop:
+            await loop.caught_up(60)
+    mend = 'ALTER ROLE "postgres" SET temp_file_limit = -1;'
+    assert mend in refused.value.advice
+    database.execute(mend)
+    async with looping(database, tmp_path) as loop:
+        await loop.caught_up(60)
+        assert loop.living("items").handle == before.handle
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
 
 
 def write(database: Database, count: int, v: str, first: int = 2) -> None:

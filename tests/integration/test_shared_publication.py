@@ -1,11 +1,13 @@
 """Two servers, each with a slot of its own, on one publication: neither takes out what the other follows."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import LiteralString
 
 import pytest
 
+from cdc.source.connections import connect_sql
 from cdc.source.ownership import LOCK_CLASS
 from cdc.source.publisher import Publisher
 from tests.loop import Loop, looping
@@ -21,6 +23,11 @@ END_STREAM_OF_ONE: LiteralString = (
 IS_WAITED_FOR: LiteralString = """
     SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database b ON b.oid = l.database
                    WHERE b.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted)
+"""
+
+
+WAITING: LiteralString = """
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
 
 
@@ -90,6 +97,32 @@ async def test_who_is_not_connected_takes_nothing_out(
             await eventually(lambda: session.attempt, "a connection")
             await rounds(one, two)
             assert members(database) == {"mine", "yours"}
+
+
+@pytest.mark.parametrize("held", ["LOCK TABLE t IN SHARE UPDATE EXCLUSIVE MODE", "CREATE PUBLICATION p"])
+async def test_two_that_publish_the_same_at_once_are_both_content(
+    database: Database, held: LiteralString
+) -> None:
+    """Each has seen that there is no such thing yet; whoever comes second finds it there."""
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    both = [Publisher("p", "managed") for _ in range(2)]
+    async with AsyncExitStack() as stack:
+        connections = [await connect_sql(database.conninfo(), "test") for _ in both]
+        for connection in connections:
+            stack.push_async_callback(connection.close)
+        if "TABLE" in held:
+            for publisher, connection in zip(both, connections, strict=True):
+                await publisher.publish(connection, [])
+        with database.connect() as holder, holder.transaction(force_rollback=True):
+            holder.execute(held)
+            publishing = [
+                asyncio.create_task(publisher.publish(connection, ["t"]))
+                for publisher, connection in zip(both, connections, strict=True)
+            ]
+            await eventually(lambda: database.value(WAITING) == len(both), "both to wait for the lock")
+        for published in await asyncio.gather(*publishing):
+            assert {table.oid for table in published.tables.values()} == set(published.state.tables)
+    assert members(database) == {"t"}
 
 
 async def test_a_server_that_is_alone_lets_go(database: Database, tmp_path: Path) -> None:

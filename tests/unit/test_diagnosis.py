@@ -19,6 +19,7 @@ GONE = replace(SOUND, server=server(None))
 AHEAD = replace(SOUND, server=server(slot(500)))
 ELSEWHERE = replace(SOUND, server=server(None, system="7001"))
 OTHER_SLOT = replace(SOUND, server=server(slot(100), system="7001"))
+OTHER_DATABASE = replace(SOUND, server=server(slot(100, database="another")))
 UNCLAIMED = Found("s", server=server(slot(100)))
 ALL_ANEW = Plan((), None, drops_slot=True, forgets_stream=True)
 
@@ -94,7 +95,7 @@ def test_what_cannot_be_read_is_set_aside() -> None:
     assert plan(damaged("stream.json"), Wish()) == ALL_ANEW
 
 
-@pytest.mark.parametrize("found", [UNCLAIMED, OTHER_SLOT, damaged("stream.json", system=None)])
+@pytest.mark.parametrize("found", [UNCLAIMED, OTHER_SLOT, OTHER_DATABASE, damaged("stream.json", system=None)])
 def test_a_slot_that_is_not_known_as_ours_is_dropped_only_when_told_to(found: Found) -> None:
     assert not is_ours(found)
     with pytest.raises(NothingToRecover, match="nothing here says"):

@@ -8,7 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.source.errors import OtherServer, Refusal, SlotAhead, SlotExists, SlotLost
+from cdc.source.errors import (
+    AccessRefused,
+    ConnectionFault,
+    NotPublished,
+    OtherServer,
+    Refusal,
+    ServerStopping,
+    ServerUnfit,
+    SlotAhead,
+    SlotExists,
+    SlotLost,
+    SourceError,
+    StreamEnded,
+)
+from cdc.source.handshake import history_refusal
 from cdc.source.identity import (
     AheadGap,
     Behind,
@@ -130,6 +144,26 @@ def test_another_history_says_what_was_found_and_what_was_expected() -> None:
     assert "has no commit, and ours was of 1970-01-01 00:01:00+00:00" in missing.reason
     assert another is not None
     assert "another commit, of 1970-01-01 00:01:01.000001+00:00" in another.reason
+
+
+@pytest.mark.parametrize(
+    ("failed", "kind"),
+    [
+        (ServerStopping("terminating", sqlstate="57P01"), ServerStopping),
+        (ConnectionFault("no room on the disk", sqlstate="53100"), ConnectionFault),
+        (AccessRefused("permission denied", sqlstate="42501"), AccessRefused),
+        (ServerUnfit("temporary file size exceeds temp_file_limit", sqlstate="53400"), ServerUnfit),
+        (SlotLost("publication does not exist", sqlstate="42704"), NotPublished),
+        (ServerUnfit("the slot cannot be read any more", sqlstate="55000"), SlotLost),
+        (Refusal("invalid memory alloc request size", sqlstate="XX000"), StreamEnded),
+    ],
+)
+def test_a_slot_that_does_not_show_what_it_would_send_says_why(failed: SourceError, kind: type[SourceError]) -> None:
+    """As the stream itself would fail there; but what only this question meets keeps its own name."""
+    found = history_refusal(failed, "reader")
+    assert type(found) is kind
+    assert isinstance(found, SourceError)
+    assert failed.message in found.message
 
 
 REFUSING: list[tuple[SlotState | None, dict[str, Any], type[Refusal], str]] = [
