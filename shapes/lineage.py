@@ -42,7 +42,7 @@ class Lineage:
         """What the server is compared with."""
         if self.record is None or self.record.identity is None:
             return None
-        return Known(self.record.identity, Lsn(self.g[0]), self.commit_time_at)
+        return Known(self.record.identity, Lsn(self.g[0]), self.commit_times_at)
 
     @property
     def g(self) -> tuple[int, int]:
@@ -51,13 +51,16 @@ class Lineage:
         last = self._progress.history.last_of(self.record.incarnation)
         return (self.record.start, 0) if last is None else (last.lsn, last.commit_time)
 
-    def commit_time_at(self, lsn: Lsn) -> int | None:
-        """Of the last commit below a place that we confirmed; 0 if none came, None below the incarnation's start."""
+    def commit_times_at(self, lsn: Lsn) -> tuple[int, ...]:
+        """What the last commit below a place may have been of: see `Known`."""
         assert self.record is not None, "there is a G once there is a slot"
         if lsn < self.record.start:
-            return None
-        found = self._progress.history.greatest_at_or_below(self.record.incarnation, lsn)
-        return 0 if found is None else found.commit_time
+            return ()
+        history, incarnation = self._progress.history, self.record.incarnation
+        below = history.greatest_at_or_below(incarnation, lsn)
+        above = history.least_at_or_above(incarnation, lsn)
+        time, place = (0, self.record.start) if below is None else (below.commit_time, below.lsn)
+        return (time,) if place == lsn or above is None else (time, above.commit_time)
 
     @property
     def listings_needed_from(self) -> int:

@@ -11,7 +11,7 @@ Invariants, from each record to the next:
 
 import re
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -120,6 +120,12 @@ class ProgressHistory:
         records = self._by_incarnation.get(incarnation, [])
         index = bisect_right(records, lsn, key=lambda record: record.lsn)
         return records[index - 1] if index else None
+
+    def least_at_or_above(self, incarnation: Incarnation, lsn: int) -> ProgressRecord | None:
+        """Of one incarnation, the oldest record whose G is at or above the LSN."""
+        records = self._by_incarnation.get(incarnation, [])
+        index = bisect_left(records, lsn, key=lambda record: record.lsn)
+        return records[index] if index < len(records) else None
 
     def last_of(self, incarnation: Incarnation) -> ProgressRecord | None:
         """The greatest G of an incarnation."""

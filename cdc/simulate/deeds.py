@@ -203,8 +203,7 @@ class ServerDeeds:
         server = self.around.server
         if server.confirmed is None:
             return
-        known = [one.end_lsn for one in server.wal[-6:] if one.end_lsn <= server.confirmed]
-        server.crash(self.random.choice([server.confirmed, server.confirmed, *known]))
+        server.crash(self.random.choice([server.confirmed, server.confirmed, *server.confirmations[-6:]]))
         self.around.break_connection()
 
     async def lose_slot(self) -> None:

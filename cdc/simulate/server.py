@@ -103,6 +103,8 @@ class Server:
         self.visible: set[int] = set()
         self.confirmed: int | None = None
         """The slot, if there is one."""
+        self.confirmations: list[int] = []
+        """What it was confirmed to, one after the other: a checkpoint has written one of them."""
         self.is_slot_lost = False
         """It is there, and the WAL that it needs is not."""
         self.publication_version = 1
@@ -259,6 +261,12 @@ class Server:
         """All WAL is on the server's disk."""
         self.flushed_lsn = self.insert_lsn
 
+    def confirm(self, lsn: int) -> None:
+        """The slot is there, or hears that all below is durable."""
+        if self.confirmed is None or lsn > self.confirmed:
+            self.confirmed = lsn
+            self.confirmations.append(lsn)
+
     def crash(self, confirmed: int) -> None:
         """The server ends, and comes back without what was not on its disk; of its slot it may know less."""
         self.crashes += 1
@@ -266,7 +274,8 @@ class Server:
 
     def lose_slot(self, *, is_dropped: bool) -> None:
         """Somebody drops it, or it held back more WAL than it may: what was not confirmed is not sent any more."""
-        self.confirmed = None if is_dropped else self.confirmed
+        if is_dropped:
+            self.confirmed, self.confirmations = None, []
         self.is_slot_lost = not is_dropped
 
     def show(self, transaction: Transaction) -> None:
@@ -317,6 +326,7 @@ class Server:
             self._undo(kept)
         self.insert_lsn = self.flushed_lsn = switch
         self.confirmed = confirmed
+        self.confirmations = [*(one for one in self.confirmations if one < confirmed), confirmed]
         self._take_numbers_back()
 
     def _take_numbers_back(self) -> None:

@@ -180,7 +180,8 @@ class Session:
         if isinstance(verdict, Fresh):
             if server.confirmed is None:
                 server.flush()
-                server.confirmed = server.insert_lsn
+                server.confirm(server.insert_lsn)
+            assert server.confirmed is not None, "it was made, or adopted"
             return Lsn(server.confirmed)
         if isinstance(verdict, OtherTimeline | OtherHistory):
             return verdict.confirmed

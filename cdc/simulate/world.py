@@ -199,8 +199,7 @@ class World:
             self._watch(lambda app: self.checks.confirming(app, lsn))
 
     def _confirmed(self, lsn: int) -> None:
-        server = self.around.server
-        server.confirmed = max(server.confirmed or 0, lsn)
+        self.around.server.confirm(lsn)
         if self.random.random() < 0.01 and not self.is_healing:
             self.around.memory.cut_power()  # killed right after the acknowledgement
             self._cut_is_power = self.random.random() < 0.7

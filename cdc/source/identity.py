@@ -47,9 +47,10 @@ class Known:
 
     identity: Identity
     durable: Lsn
-    commit_time_at: Callable[[Lsn], int | None] | None = None
-    """Of the last commit below a place that was confirmed, microseconds since 1970; 0 where none came, and None below
-    where our stream began. Itself None: nobody knows, and histories are not compared."""
+    commit_times_at: Callable[[Lsn], tuple[int, ...]] | None = None
+    """What the last commit below a place may have been of, microseconds since 1970: one time for a place that we kept a
+    G of, two for one between two of these; 0 where none came, nothing below where our stream began. Itself None:
+    nobody knows, and histories are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +191,17 @@ def judge(known: Known | None, now: ServerState, *, adopt: bool = False) -> Verd
 def compare_histories(known: Known, confirmed: Lsn, again: int | None) -> OtherHistory | None:
     """Whether what the slot sends again below G is what we had.
 
-    `again` is the time of its last commit; None where there is none: then ours must lie below `confirmed` too.
+    `again` is the time of its last commit; None where there is none: then ours must lie below `confirmed` too. That is
+    mostly one of the Gs that we had, but a connection confirms no more than it brought, and ends at any moment.
     """
-    if known.commit_time_at is None:
+    if known.commit_times_at is None:
         return None
-    ours, before = known.commit_time_at(known.durable), known.commit_time_at(confirmed)
-    if not ours and before is None:
+    (ours,), before = known.commit_times_at(known.durable), known.commit_times_at(confirmed)
+    if not ours and not before:
         return (
             None  # nothing came yet, and the slot forgot even where our stream began: all it shows may lie below that
         )
-    if ours == (before if again is None else again):
+    if ours in (before if again is None else (again,)):
         return None
     what = "has no commit" if again is None else f"ends with another commit, of {_moment(again)}"
     had = f"ours was of {_moment(ours)}" if ours else "we had none"

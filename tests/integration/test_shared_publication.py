@@ -100,9 +100,7 @@ async def test_who_is_not_connected_takes_nothing_out(
 
 
 @pytest.mark.parametrize("held", ["LOCK TABLE t IN SHARE UPDATE EXCLUSIVE MODE", "CREATE PUBLICATION p"])
-async def test_two_that_publish_the_same_at_once_are_both_content(
-    database: Database, held: LiteralString
-) -> None:
+async def test_two_that_publish_the_same_at_once_are_both_content(database: Database, held: LiteralString) -> None:
     """Each has seen that there is no such thing yet; whoever comes second finds it there."""
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     both = [Publisher("p", "managed") for _ in range(2)]

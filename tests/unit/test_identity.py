@@ -107,27 +107,34 @@ def test_positions(confirmed: int, durable: int, wal_end: int) -> None:
     fork=st.integers(0, 3),
     confirmed=st.integers(0, 3),
     start=st.integers(0, 4),
+    kept=st.sets(st.integers(0, 6)),
 )
 def test_a_history_is_ours_iff_its_last_commit_below_g_is(
-    ours: list[int], theirs: list[int], fork: int, confirmed: int, start: int
+    ours: list[int], theirs: list[int], fork: int, confirmed: int, start: int, kept: set[int]
 ) -> None:
     """Against whole histories: a commit is a place and a time, and after the fork every time is another one.
 
-    Our stream began at `start`; of what lies below nothing is known.
+    Our stream began at `start`; of what lies below nothing is known. Of other places, Gs were kept of some.
     """
     confirmed, durable = min(confirmed, fork), 7
     old = {at: 1_000 + at for at in ours}
     new = {at: time for at, time in old.items() if at < fork} | {at: 2_000 + at for at in theirs if at >= fork}
+    gs = sorted({start, durable} | {one for one in kept if one > start})
 
     def last(history: dict[int, int], first: int, end: int) -> int | None:
         return next((history[at] for at in sorted(history, reverse=True) if first <= at < end), None)
 
-    mine = Known(IDENTITY, Lsn(durable), lambda lsn: None if lsn < start else last(old, start, lsn) or 0)
-    other = compare_histories(mine, Lsn(confirmed), last(new, confirmed, durable))
-    if confirmed < start and last(old, start, durable) is None:
-        assert other is None, "there is nothing to compare"
-    else:
-        assert (other is None) == (last(old, start, durable) == last(new, start, durable))
+    def around(lsn: int) -> tuple[int, ...]:
+        places = {max(one for one in gs if one <= lsn), min(one for one in gs if one >= lsn)} if lsn >= start else set()
+        return tuple(last(old, start, one) or 0 for one in sorted(places))
+
+    again = last(new, confirmed, durable)
+    other = compare_histories(Known(IDENTITY, Lsn(durable), around), Lsn(confirmed), again)
+    is_same = last(old, start, durable) == last(new, start, durable)
+    if (confirmed < start and last(old, start, durable) is None) or is_same:
+        assert other is None, "there is nothing to compare, or no difference"
+    elif confirmed <= start or confirmed in gs or again is not None:
+        assert other is not None
     if other is not None:
         assert isinstance(other, OtherHistory)
         assert other.confirmed == confirmed
@@ -138,7 +145,7 @@ def test_who_knows_no_times_compares_no_histories() -> None:
 
 
 def test_another_history_says_what_was_found_and_what_was_expected() -> None:
-    mine = Known(IDENTITY, Lsn(100), lambda lsn: 60_000_000 if lsn == 100 else 0)
+    mine = Known(IDENTITY, Lsn(100), lambda lsn: (60_000_000 if lsn == 100 else 0,))
     missing, another = (compare_histories(mine, Lsn(50), again) for again in (None, 61_000_001))
     assert missing is not None
     assert "has no commit, and ours was of 1970-01-01 00:01:00+00:00" in missing.reason

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.source.identity import Identity
+from cdc.source.identity import Identity, compare_histories
 from cdc.source.lsn import Lsn
 from cdc.source.publication import Member, PublicationState
 from shapes.errors import StreamRecordDamaged
@@ -201,16 +201,33 @@ def test_a_crash_at_any_write_leaves_what_was_or_what_shall_be(choose: Callable[
         assert True in seen
 
 
-def test_the_time_of_a_commit_below_a_place_is_that_of_the_last_g_there() -> None:
+def test_the_time_of_a_commit_below_a_place_is_that_of_the_gs_around_it() -> None:
     disk = MemoryDisk()
     lineage = Lineage(disk, progress := ProgressLog(disk), "ours", lambda: 77)
     incarnation = lineage.begin(OURS, 100)
     known = lineage.known()
     assert known is not None
-    assert known.commit_time_at is not None
-    assert [known.commit_time_at(Lsn(lsn)) for lsn in (99, 100, 150)] == [None, 0, 0]
+    assert known.commit_times_at is not None
+    assert [known.commit_times_at(Lsn(lsn)) for lsn in (99, 100, 150)] == [(), (0,), (0,)]
     for lsn, time in ((200, 5), (300, 5), (400, 4)):
         progress.append(ProgressRecord(incarnation, lsn, 0, time))
-    assert [known.commit_time_at(Lsn(lsn)) for lsn in (99, 199, 200, 399, 400)] == [None, 0, 5, 5, 4]
+    assert [known.commit_times_at(Lsn(lsn)) for lsn in (99, 100, 200, 300, 400)] == [(), (0,), (5,), (5,), (4,)]
+    assert [known.commit_times_at(Lsn(lsn)) for lsn in (199, 250, 399)] == [(0, 5), (5, 5), (5, 4)]
     lineage.begin(OURS, 250)
-    assert [known.commit_time_at(Lsn(lsn)) for lsn in (249, 300)] == [None, 0], "another life of the slot"
+    assert [known.commit_times_at(Lsn(lsn)) for lsn in (249, 300)] == [(), (0,)], "another life of the slot"
+
+
+def test_a_slot_that_stands_between_two_gs_is_no_other_history() -> None:
+    """A commit came, and WAL behind it; then the connection broke, and the next one brought the commit only.
+
+    G is behind both by then, and what that connection confirms is the end of the commit, which never was a G.
+    """
+    disk = MemoryDisk()
+    lineage = Lineage(disk, progress := ProgressLog(disk), "ours", lambda: 77)
+    progress.append(ProgressRecord(lineage.begin(OURS, 100), 300, 0, 5))
+    known = lineage.known()
+    assert known is not None
+    assert compare_histories(known, Lsn(200), None) is None
+    assert compare_histories(known, Lsn(100), 5) is None
+    assert compare_histories(known, Lsn(100), None) is not None, "there the commit must come again"
+    assert compare_histories(known, Lsn(200), 6) is not None
