@@ -5,6 +5,7 @@ connection. It dies at its point, whatever reaches it first; the next one must h
 processes of their own, whose logs grow until they are folded.
 """
 
+import asyncio
 import contextlib
 import subprocess
 import sys
@@ -16,10 +17,11 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from cdc.source.lsn import parse_lsn
 from storage.log_counts import log_bytes
 from storage.store_reader import StoreReader
 from tests.dying_process import DIED, FOLDED_ABOVE_BYTES, FOLDING, LATE
-from tests.integration.test_kills import check_confirmed
+from tests.integration.test_kills import check_confirmed, confirmed, process
 from tests.loop import looping
 from tests.postgres import Database
 from tests.waiting import eventually, until
@@ -80,6 +82,39 @@ async def test_a_process_that_dies_there_loses_nothing(newest_database: Database
             assert loop.rows(loop.living(name)) == loop.table(SQL("TABLE {}").format(Identifier(name))), name
         if registry.named(LATE) is not None:
             assert loop.rows(loop.living(LATE)) == loop.table("SELECT * FROM orders WHERE id > 0")
+
+
+def test_a_process_that_dies_right_after_the_acknowledgement_loses_nothing(
+    newest_database: Database, tmp_path: Path
+) -> None:
+    """1.10, and then the end in the moment in which the slot has passed the commit: nothing of it is sent again."""
+    database = newest_database
+    database.execute(*TABLES)
+    asyncio.run(make_shapes(database, tmp_path))
+    with process(database, tmp_path) as running:
+        with database.connect() as writer, writer.transaction():
+            writer.execute("INSERT INTO orders VALUES (900, repeat('x', 70000))")
+            writer.execute("INSERT INTO scraps SELECT g, repeat('y', 500) FROM generate_series(1001, 41000) g")
+        end = int(parse_lsn(database.value("SELECT pg_current_wal_lsn()::text")))
+        until(lambda: confirmed(database) >= end, "the acknowledgement", 60)
+        running.kill()
+        running.wait()
+    check_confirmed(database, tmp_path)
+    asyncio.run(check_rows(database, tmp_path))
+
+
+async def make_shapes(database: Database, folder: Path) -> None:
+    async with looping(database, folder) as loop:
+        for name in NAMES:
+            await loop.add(name, name)
+        await loop.caught_up()
+
+
+async def check_rows(database: Database, folder: Path) -> None:
+    """As the table has them; folding finds rows that came twice."""
+    async with looping(database, folder) as loop:
+        for name in NAMES:
+            assert loop.rows(loop.living(name)) == loop.table(SQL("TABLE {}").format(Identifier(name))), name
 
 
 START_POINTS = [
@@ -166,6 +201,10 @@ async def test_a_process_that_dies_in_a_fold_loses_nothing(
 
 def work_until_it_dies(database: Database, folder: Path, point: str) -> None:
     with dying(database, folder, point) as (_, writer):
+        # First what may be flushed before its commit comes: a large row, and then many of another table (1.10).
+        with writer.transaction():
+            writer.execute("INSERT INTO orders VALUES (900, repeat('x', 70000))")
+            writer.execute("INSERT INTO scraps SELECT g, repeat('y', 500) FROM generate_series(1001, 41000) g")
         writer.execute("ALTER TABLE altered ADD COLUMN w int")
         writer.execute("INSERT INTO altered VALUES (1001, 'x', 7)")
         writer.execute("TRUNCATE scraps")

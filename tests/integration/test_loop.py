@@ -18,9 +18,10 @@ from shapes.stream_record import forget_stream
 from storage.catalog_records import Life
 from storage.disk import LocalDisk, folder_of
 from storage.flush_control import FlushOptions
+from storage.metrics import Metric
 from storage.rows import Kind
 from storage.store import StoreOptions
-from storage.write_buffer import BufferOptions
+from storage.write_buffer import BufferOptions, Trigger
 from tests.loop import Loop, fold, looping
 from tests.postgres import Database
 from tests.waiting import eventually, until
@@ -33,6 +34,8 @@ PART_3 = "SELECT id, v, part FROM items WHERE part = 3"
 EAGER = StoreOptions(BufferOptions(flush_log_bytes=1, flush_age_seconds=0.001), FlushOptions())
 """Each fragment is flushed at once: the flush comes before the commit's fragment (1.10 of the problem's history)."""
 
+BY_AGE = StoreOptions(BufferOptions(flush_age_seconds=0.02))
+"""The timer falls into the gap between the rows of a shape and the commit, which comes many fragments later."""
 
 ROWS_60_000 = (
     "INSERT INTO items SELECT n + g, repeat('x', 500), g % 10 FROM generate_series(1, 60000) g, "
@@ -87,7 +90,7 @@ async def test_without_shapes_the_slot_follows_the_server(newest_database: Datab
         await loop.caught_up()
 
 
-@pytest.mark.parametrize("options", [StoreOptions(), EAGER], ids=["by age", "each fragment"])
+@pytest.mark.parametrize("options", [BY_AGE, EAGER], ids=["by age", "each fragment"])
 async def test_a_flush_before_the_commit_holds_the_slot_no_longer_than_its_commit(
     database: Database, tmp_path: Path, options: StoreOptions
 ) -> None:
@@ -99,8 +102,11 @@ async def test_a_flush_before_the_commit_holds_the_slot_no_longer_than_its_commi
     async with looping(database, tmp_path, store=options) as loop:
         entry = await loop.add("items")
         await loop.add("other", where="id = -1")  # it is in the stream, and no row of it is wanted
+        metrics = loop.app.house.store.metrics
         seconds: list[float] = []
-        while min(seconds, default=inf) > CONFIRMED_SECONDS_MAX and len(seconds) < TRIES:
+        while len(seconds) < TRIES and (
+            min(seconds, default=inf) > CONFIRMED_SECONDS_MAX or not metrics.value(Metric.FLUSHES, Trigger.COMMIT)
+        ):
             with psycopg.connect(database.conninfo()) as writer:
                 writer.execute("INSERT INTO items SELECT count(*) + 1, repeat('x', 70000), 3 FROM items")
                 writer.execute(OTHERS)
@@ -111,6 +117,7 @@ async def test_a_flush_before_the_commit_holds_the_slot_no_longer_than_its_commi
             visible, durable = loop.app.house.store.marks(entry.log)
             assert visible == durable
         assert min(seconds) <= CONFIRMED_SECONDS_MAX, seconds
+        assert metrics.value(Metric.FLUSHES, Trigger.COMMIT), "no flush came before the commit"
 
 
 @asynccontextmanager
@@ -127,17 +134,22 @@ async def received_in_part(loop: Loop, statement: LiteralString) -> AsyncIterato
 async def test_a_shape_that_is_removed_in_mid_transaction_frees_the_slot(database: Database, tmp_path: Path) -> None:
     database.execute(ITEMS)
     async with looping(database, tmp_path) as loop:
-        entry = await loop.add("items", "items")
         house = loop.app.house
-        async with received_in_part(loop, ROWS_60_000):
-            member = house.collector.members.of_log(entry.log)
-            assert member is not None
-            assert member.number in house.collector.opened
-            await house.endings.end(member, REMOVED, "by the test")
-        await loop.caught_up()
-        ended = house.registry.find(entry.handle)
-        assert ended is not None
-        assert ended.shape.life is Life.ENDED
+        seconds: list[float] = []
+        while min(seconds, default=inf) > CONFIRMED_SECONDS_MAX and len(seconds) < TRIES:
+            entry = await loop.add("items", "items")
+            async with received_in_part(loop, ROWS_60_000):
+                member = house.collector.members.of_log(entry.log)
+                assert member is not None
+                assert member.number in house.collector.opened
+                await house.endings.end(member, REMOVED, "by the test")
+                removed_at = time.monotonic()
+            await loop.caught_up()
+            seconds.append(time.monotonic() - removed_at)
+            ended = house.registry.find(entry.handle)
+            assert ended is not None
+            assert ended.shape.life is Life.ENDED
+        assert min(seconds) <= CONFIRMED_SECONDS_MAX, seconds
 
 
 async def test_a_connection_that_is_cut_in_mid_transaction_doubles_nothing(database: Database, tmp_path: Path) -> None:
