@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from storage.lake.errors import CommitUnknown, LaggingWriter, LakeDamage
+from storage.lake.errors import CommitUnknown, LaggingWriter, LakeDamage, NoVersion
 from storage.lake.limits import CHECKPOINT_COMMITS, COMMIT_ATTEMPTS_MAX
 from storage.lake.parquet_files import NewFile, is_whole, sync_file
 
@@ -223,11 +223,13 @@ def files_at(folder: Path, version: int) -> list[str]:
 
 
 def read_table(folder: Path, version: int | None = None) -> DeltaTable:
-    """A table as of a version of its log; raises `LakeDamage` if that cannot be read."""
+    """A table as of a version of its log; raises `NoVersion` if its commits went, `LakeDamage` if it cannot be read."""
     try:
         return DeltaTable(folder, version=version)
     except TableNotFoundError:
-        raise
+        if version is None:
+            raise
+        raise NoVersion("the table no longer has this version: it was retired", folder=str(folder)) from None
     except DeltaError as error:
         reason = str(error).partition("\n")[0]
         raise LakeDamage(f"a table's Delta log cannot be read: {reason}", folder=str(folder)) from error

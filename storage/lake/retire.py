@@ -6,19 +6,25 @@
        ever named (a task that was run twice, a writer that died)
     4. commits of Delta logs before the last checkpoint that the oldest kept version needs; cuts and loads of no use
 
-Every step may be repeated, and a crash between two leaves too much and never too little.
+Every step may be repeated, and a crash between two leaves too much and never too little. So may two at once: what one
+does not find any more, the other has removed.
+
+Invariant: a file goes only if all commits from the oldest that is needed were read, or if it is in none and old.
 """
 
+import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from storage.disk import LocalDisk, folder_of
+from storage.errors import named_faults
 from storage.lake.delta_log import DeltaLog, files_at
+from storage.lake.errors import LakeDamage, NoVersion
 from storage.lake.lake_layout import (
     CUTS,
     DELTA,
@@ -63,14 +69,20 @@ def retire(
     orphan_seconds: float = ORPHAN_AGE_SECONDS_MIN,
 ) -> Retired:
     """Keep the newest versions, and those that are young; remove what only others needed."""
-    lake, retired = LocalDisk(root), Retired()
+    with folder_of(LocalDisk(root)) as lake, named_faults(str(root)):
+        return _retire(root, lake, now, kept, age_seconds, orphan_seconds)
+
+
+def _retire(root: Path, lake: LocalDisk, now: float, kept: int, age_seconds: float, orphan_seconds: float) -> Retired:
+    retired = Retired()
     numbers = record_numbers(lake, VERSIONS)
     for number in numbers[:-kept] if kept else []:
         path = root / numbered_path(VERSIONS, number)
-        if now - path.stat().st_mtime < age_seconds:
-            break
-        path.unlink(missing_ok=True)
-        retired.versions += 1
+        with contextlib.suppress(FileNotFoundError):
+            if now - path.stat().st_mtime < age_seconds:
+                break
+            path.unlink()
+            retired.versions += 1
     if retired.versions:
         lake.sync_folder(VERSIONS)
     versions = [one for number in record_numbers(lake, VERSIONS) if (one := read_version(lake, number)) is not None]
@@ -95,7 +107,6 @@ def retire(
     for path in (root / STAGING).glob("*"):
         if path.name.isdecimal() and int(path.name) <= versions[-1].number:
             shutil.rmtree(path, ignore_errors=True)
-    lake.close()
     return retired
 
 
@@ -104,10 +115,10 @@ def orphans_of(root: Path, table: TableVersion, side: str) -> int:
     of_version = table.side(side)
     assert of_version is not None, "the side is there"
     folder = root / side_folder(table.name, table.generation, side)
-    added, removed = _named_since(folder, 0)
+    commits = _commits(folder).values()
     with folder_of(LocalDisk(root)) as lake:
         unborn = {file.name for load in read_loads(lake).values() if load.log > table.log for file in load.files}
-    named = added | removed | unborn | set(files_at(folder, of_version.delta))
+    named = _names(commits) | unborn | set(files_at(folder, of_version.delta))
     return sum(path.name not in named for path in folder.glob("*.parquet"))
 
 
@@ -124,14 +135,15 @@ def _retire_views(root: Path, versions: list[Version], before: float, unfinished
         if (of_version := table.side(side)) is not None
     }
     for folder in (root / VIEWS).glob("*/*"):
-        if is_temporary(folder.name) and folder.stat().st_ctime < unfinished_before:
-            shutil.rmtree(folder, ignore_errors=True)
-        for side in SIDES:
-            cut = view_cut(folder.name, side)
-            if cut is None or (folder.parent.name, side, cut) in wanted:
-                continue
-            if shown_cut(root, folder.parent.name, side) != cut and folder.stat().st_ctime < before:
+        with contextlib.suppress(FileNotFoundError):
+            if is_temporary(folder.name) and folder.stat().st_ctime < unfinished_before:
                 shutil.rmtree(folder, ignore_errors=True)
+            for side in SIDES:
+                cut = view_cut(folder.name, side)
+                if cut is None or (folder.parent.name, side, cut) in wanted:
+                    continue
+                if shown_cut(root, folder.parent.name, side) != cut and folder.stat().st_ctime < before:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _tables(root: Path, versions: list[Version]) -> Iterator[tuple[Path, int | None]]:
@@ -149,38 +161,57 @@ def _tables(root: Path, versions: list[Version]) -> Iterator[tuple[Path, int | N
 
 
 def _retire_files(folder: Path, oldest: int | None, unborn: set[str], before: float, retired: Retired) -> None:
-    added, removed = _named_since(folder, 0)
+    commits = _commits(folder)
     if oldest is None:
         kept = set[str]()  # no version has this generation any more, or there was none yet
-        removed |= added
     else:
-        kept = set(files_at(folder, oldest)) | _named_since(folder, oldest + 1)[0]
+        behind = range(oldest, max(commits, default=oldest) + 1)
+        if not commits.keys() >= {*behind}:
+            return  # somebody else is removing commits, and needs less than this one thought
+        try:
+            kept = set(files_at(folder, oldest)).union(*(commits[number].added for number in behind))
+        except (LakeDamage, NoVersion):
+            if oldest in _commits(folder):
+                raise
+            return
+    named = _names(commits.values())
     for path in folder.glob("*.parquet"):
-        is_orphan = path.name not in added and path.name not in removed
-        is_unborn = path.name in unborn and is_orphan
-        if path.name in kept or is_unborn:
+        if path.name in kept or (path.name in unborn and path.name not in named):
             continue
-        if is_orphan and path.stat().st_mtime >= before:
-            retired.orphans += 1
-            continue
-        retired.files, retired.bytes = retired.files + 1, retired.bytes + path.stat().st_size
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            facts = path.stat()
+            if path.name not in named and facts.st_mtime >= before:
+                retired.orphans += 1
+                continue
+            path.unlink()
+            retired.files, retired.bytes = retired.files + 1, retired.bytes + facts.st_size
 
 
-def _named_since(folder: Path, version: int) -> tuple[set[str], set[str]]:
-    """The files that commits from this version on have added and removed."""
-    added, removed = set[str](), set[str]()
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The files that a commit named."""
+
+    added: set[str]
+    removed: set[str]
+
+
+def _commits(folder: Path) -> dict[int, _Commit]:
+    """Those of a table's log that are there, by version."""
+    found = dict[int, _Commit]()
     for path in sorted((folder / "_delta_log").glob("*.json")):
-        match = _COMMIT.fullmatch(path.name)
-        if match is None or int(match[1]) < version:
+        if (match := _COMMIT.fullmatch(path.name)) is None:
             continue
-        for line in path.read_text("utf-8").splitlines():
-            action = json.loads(line)
-            if "add" in action:
-                added.add(action["add"]["path"])
-            if "remove" in action:
-                removed.add(action["remove"]["path"])
-    return added, removed
+        with contextlib.suppress(FileNotFoundError):
+            actions = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+            found[int(match[1])] = _Commit(
+                {action["add"]["path"] for action in actions if "add" in action},
+                {action["remove"]["path"] for action in actions if "remove" in action},
+            )
+    return found
+
+
+def _names(commits: Iterable[_Commit]) -> set[str]:
+    return {name for commit in commits for name in commit.added | commit.removed}
 
 
 def _retire_commits(folder: Path, oldest: int | None, retired: Retired) -> None:

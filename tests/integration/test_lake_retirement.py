@@ -1,10 +1,14 @@
 """What is old goes while others are at work: what is about to be a version stays, whoever looks and whenever."""
 
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from storage.lake import retire as retire_module
 from storage.lake.limits import ORPHAN_AGE_SECONDS_MIN
 from storage.lake.retire import retire
 from storage.lake.writer import LakeWriter
@@ -123,3 +127,43 @@ def test_a_checkpoint_that_a_crash_tore_is_nothing(
     lakes.check_all()
     go_on(lakes.writer(), 1)
     lakes.check_all()
+
+
+@pytest.mark.parametrize("place", ["record_numbers", "_retire_views", "_commits", "files_at", "_retire_commits"])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_two_who_remove_what_is_old_at_once(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, place: str, *, is_before: bool
+) -> None:
+    """A command beside a writer that follows: what one has removed, with all commits, the other does not find."""
+    monkeypatch.setattr("storage.lake.delta_log.CHECKPOINT_COMMITS", 3)
+    writer, bank = lakes.writer(), lakes.bank
+    for _ in range(8):
+        bank.play(5)
+        bank.confirm()
+        writer.step()
+    for path in lakes.root.rglob("*.parquet"):
+        os.utime(path, (0, 0))  # as old as can be
+    work: Callable[..., Any] = getattr(retire_module, place)
+    met = list[str]()
+
+    def overtaken(*arguments: Any) -> Any:
+        is_first = not met
+        met.append(place)
+        if is_first and is_before:
+            retire(lakes.root, now=later(), kept=1)
+        found = work(*arguments)
+        if is_first and not is_before:
+            retire(lakes.root, now=later(), kept=1)
+        return found
+
+    monkeypatch.setattr(retire_module, place, overtaken)
+    retire(lakes.root, now=later(), kept=6)
+    assert len(met) > 1
+    lakes.check_all()
+    monkeypatch.undo()
+    bank.play(10)
+    bank.confirm()
+    writer.step()
+    retire(lakes.root, now=later(), kept=1)
+    lakes.check_all()
+    assert lakes.files_on_disk() == lakes.files_in_tables(), "nothing is left over"
