@@ -39,8 +39,10 @@ class Views:
                     if of_version is not None and shown_cut(self._root, table.name, side) != of_version.cut:
                         self._show(table, side)
             for name in self._lake.names(TABLES):
-                for side in SIDES if version.table(name) is None else ():
-                    hide_view(self._root, name, side)
+                known = version.table(name)
+                for side in SIDES:
+                    if known is None or known.side(side) is None:  # a table that lost its key has no state any more
+                        hide_view(self._root, name, side)
             newest = latest_version(self._lake)
             if newest is None or newest.number == version.number:
                 self.shown = version.number
@@ -100,6 +102,6 @@ def show_view(lake: Path, table: str, side: str, cut: int, unique: str) -> None:
 
 
 def hide_view(lake: Path, table: str, side: str) -> None:
-    """Take the link away: the newest version has no such table."""
+    """Take the link away: the newest version has no such table, or not this side of it."""
     with contextlib.suppress(FileNotFoundError):
         (lake / link_path(table, side)).unlink()

@@ -7,6 +7,7 @@ import duckdb
 import polars as pl
 import pytest
 
+from storage.catalog_records import Succeeded
 from storage.lake import table_step
 from storage.lake.joins import joins
 from storage.lake.lake_reader import open_lake
@@ -113,3 +114,19 @@ def test_what_a_dropped_column_had_stays_in_the_history(lakes: Lakes, monkeypatc
     assert table.arrow("changes")["owner"].drop_null().to_pylist() == owners
     assert len(table.files("changes")) < 5
     lakes.check()
+
+
+def test_a_table_that_lost_its_key_shows_no_state(lakes: Lakes) -> None:
+    """Its rows could not be told apart any more; those of before are older than all else that is shown."""
+    bank = lakes.bank
+    bank.confirm()
+    writer = lakes.writer()
+    writer.step()
+    for key, is_there in (([], False), (["id"], True)):
+        old = bank.end_table("savings", "altered")
+        bank.catalog.append(Succeeded(old, bank.open_table("savings", bank.accounts("savings", 3), COLUMNS, key=key)))
+        bank.confirm()
+        writer.step()
+        assert (lakes.latest().table("savings").facts.state is not None) == is_there
+        assert (lakes.root / "tables/savings/state").exists() == is_there
+        assert (lakes.root / "tables/checking/state").exists()
