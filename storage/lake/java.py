@@ -18,7 +18,8 @@ VERSION_MIN: Final = 17
 """Spark 4 needs it."""
 
 _ASK_SECONDS: Final = 20.0
-_VERSION: Final = re.compile(r'version "(\d+)')
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+"""Java 8 calls itself 1.8."""
 _SCRIPT: Final = """#!/bin/sh
 # Leaves out the one module that this Java does not have, and passes on all else.
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
@@ -27,7 +28,7 @@ exec "{java}" "$@"
 
 
 def java_home(environment: Mapping[str, str], cache: Path) -> str | None:
-    """What JAVA_HOME must be; None if it is right as it is. Raises `JavaMissing`."""
+    """What JAVA_HOME must be, which may be empty; None if it is right as it is. Raises `JavaMissing`."""
     found = []
     if home := environment.get("JAVA_HOME"):
         version = version_of(Path(home, "bin/java"))
@@ -37,7 +38,9 @@ def java_home(environment: Mapping[str, str], cache: Path) -> str | None:
     if on_path := shutil.which("java", path=environment.get("PATH")):
         version = version_of(Path(on_path))
         if version >= VERSION_MIN:
-            return str(Path(on_path).resolve().parent.parent)
+            home_of_it = Path(on_path).resolve().parent.parent
+            # What stands on the path may be a script of a manager of versions: Spark asks the path as well.
+            return str(home_of_it) if (home_of_it / "bin/java").exists() else ""
         found.append(f"the path has Java {version}" if version else "the path has a java that does not start")
     packaged = packaged_java()
     if packaged is None:

@@ -228,6 +228,18 @@ def test_java_of_the_environment_comes_first(tmp_path: Path) -> None:
     assert version_of(tmp_path / "nothing") == 0
 
 
+def test_java_on_the_path_may_be_a_script_that_starts_another(tmp_path: Path) -> None:
+    """As managers of versions leave it: no home is around it, so JAVA_HOME is empty, and Spark asks the path too."""
+    shims, old = tmp_path / "shims", fake_java(tmp_path / "old", "11.0.2")
+    (fake_java(tmp_path / "new", "21.0.1") / "bin").rename(shims)
+    assert java_home({"JAVA_HOME": str(old), "PATH": f"{shims}:/usr/bin:/bin"}, tmp_path) == ""
+    assert java_home({"PATH": f"{shims}:/usr/bin:/bin"}, tmp_path) == ""
+
+
+def test_java_8_is_not_called_java_1(tmp_path: Path) -> None:
+    assert version_of(fake_java(tmp_path / "old", "1.8.0_392") / "bin" / "java") == 8
+
+
 def test_the_packaged_java_works_without_the_module_that_it_lacks(tmp_path: Path) -> None:
     java = packaged_java()
     if java is None:
