@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from storage import layout
 from storage.bases import Base, find_chunk, list_bases
-from storage.block import HEADER_SIZE
+from storage.block import HEADER_SIZE, BlockHeader
 from storage.blocks_cache import BlocksCache
 from storage.disk import Disk
 from storage.doubts import Doubts, read_doubts
@@ -76,6 +76,18 @@ class FolderReader:
                 for segment in segments:
                     self._look_at(segment, is_last=segment is segments[-1])
                 return folded_ranges(self._disk, LogFiles(log, segments, []), shares)
+
+        return self._attempt(log, attempt)
+
+    def headers(self, log: int, after: LogOffset) -> list[BlockHeader]:
+        """Of the blocks in segments from the one on that may have the row behind `after`; the journal is not asked."""
+
+        def attempt() -> list[BlockHeader]:
+            with self._lock:
+                segments = LogFiles(log, self._look_at_segments(log), []).overlapping(after)
+                for segment in segments:
+                    self._look_at(segment, is_last=segment is segments[-1])
+                return [ref.header for segment in segments for ref in segment.refs]
 
         return self._attempt(log, attempt)
 

@@ -108,7 +108,7 @@ class LogSource:
                 if stop > position:
                     found.append((position, stop))
                     position = stop
-        return [*found, *pieces(self._disk, self.shape.log, position, end)] if end > position else found
+        return [*found, *pieces(self._reader, self.shape.log, position, end)] if end > position else found
 
     def read(self, start: LogOffset, end: LogOffset, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows of a range, with these columns; no other is cast."""

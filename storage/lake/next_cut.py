@@ -18,10 +18,10 @@ from storage.bases import Base
 from storage.catalog import CatalogReader
 from storage.catalog_records import Life, Shape
 from storage.disk import LocalDisk
-from storage.errors import UnknownLog
+from storage.errors import Refetch, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
-from storage.lake.errors import LogGap, OtherData
+from storage.lake.errors import LakeDamage, LogGap, OtherData
 from storage.lake.lake_layout import CUTS, numbered_path
 from storage.lake.lake_leases import LakeLeases
 from storage.lake.loads import Load, Runner, base_of, forget_load, keep_load, load, read_load, read_loads
@@ -73,8 +73,8 @@ class NextCut:
         self._at = at
         self._catalog = CatalogReader(data)
         self._progress = ProgressReader(data)
-        self._reader = FolderReader(data)
-        self.gaps = LogGaps(self._reader)
+        self.reader = FolderReader(data)
+        self.gaps = LogGaps(self.reader)
         self._loads: dict[int, Load] = {}
 
     def input_lsn(self) -> int | None:
@@ -140,20 +140,14 @@ class NextCut:
         if self.gaps.is_torn(table):
             return True
         try:
-            rows = rows_of(self._reader, table.name, table.log, table.after, table.upto, max_bytes=0)
+            rows = rows_of(self.reader, table.name, table.log, table.after, table.upto, max_bytes=0)
             return next(rows, None) is not None
         except LogGap:
             return True
 
     def is_over(self, table: TableCut) -> bool:
         """Whether a log was removed after the cut was decided, because its shape ended: nobody can have its rows."""
-        try:
-            self._reader.facts(table.log)
-        except UnknownLog:
-            self._catalog.refresh()
-            shape = self._catalog.state.newest_of(table.log)
-            return shape is None or shape.life is Life.ENDED
-        return False
+        return self._is_removed(table.log)
 
     def load_of(self, part: TableCut) -> Load:
         """The base with which the log of a decided cut came in."""
@@ -169,6 +163,15 @@ class NextCut:
     def _refresh(self) -> None:
         self._progress.refresh()
         self._catalog.refresh()
+
+    def _is_removed(self, log: int) -> bool:
+        try:
+            self.reader.facts(log)
+        except UnknownLog:
+            self._catalog.refresh()
+            shape = self._catalog.state.newest_of(log)
+            return shape is None or shape.life is Life.ENDED
+        return False
 
     def _is_ours(self, cut: Cut) -> bool:
         try:
@@ -189,16 +192,33 @@ class NextCut:
             forget_load(self._lake, found)  # another folder's log has the same number
             found = None
         if found is None:
-            # Of the newest handle: what G lists may have had a base that was folded into another since.
-            base = base_of(self._reader, self._catalog.state.newest_of(shape.log) or shape)
+            try:
+                found = self._loaded(shape, before, record)
+            except UnknownLog:
+                if not self._is_removed(shape.log):
+                    raise
+                return  # its shape ended behind this G, so a later one is without it
+            logger.info("table %s: %d rows loaded", shape.name, found.rows)
+        self._loads[shape.log] = found
+
+    def _loaded(self, shape: Shape, before: TableVersion | None, record: ProgressRecord) -> Load:
+        """The base of the newest handle as files: what G lists may have had one that another has replaced since."""
+        newest = self._catalog.state.newest_of(shape.log) or shape
+        try:
+            base = base_of(self.reader, newest)
             self._leases.take(shape.log, base.floor)
             self._at("before a load")
             made = load(self._lake, str(self._data.root), shape, base, before, self._run)
-            made = replace(made, incarnation=str(record.incarnation), lsn=record.lsn)
-            found = keep_load(self._lake, made, self._unique)
-            self._at("after a load")
-            logger.info("table %s: %d rows loaded", shape.name, found.rows)
-        self._loads[shape.log] = found
+        except (LakeDamage, Refetch):
+            self._catalog.refresh()
+            now = self._catalog.state.newest_of(shape.log)
+            if now is None or now.handle == newest.handle:
+                raise
+            return self._loaded(shape, before, record)  # replaced a moment ago, or while other bases were loaded
+        made = replace(made, incarnation=str(record.incarnation), lsn=record.lsn)
+        found = keep_load(self._lake, made, self._unique)
+        self._at("after a load")
+        return found
 
     def _forget_loads(self) -> None:
         """The lake goes over to this folder: numbers of logs mean others now."""

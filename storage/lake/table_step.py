@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.disk import Disk
+from storage.folder_reader import FolderReader
 from storage.lake.cuts import Cut, TableCut
 from storage.lake.delta_log import Committed, DeltaLog
 from storage.lake.joins import ALL_SMALL, joins
@@ -37,22 +37,20 @@ class KnownFiles:
     """What the footers of files say: read once, since files never change."""
 
     def __init__(self) -> None:
-        self._facts: dict[Path, StateFile] = {}
+        self._facts: dict[Path, dict[str, StateFile]] = {}
 
     def state_file(self, folder: Path, name: str) -> StateFile:
         """A file of a state."""
-        path = folder / name
-        if path not in self._facts:
-            rows, size, low = facts_of(path)
-            self._facts[path] = StateFile(name, low, rows, size)
-        return self._facts[path]
+        of_folder = self._facts.setdefault(folder, {})
+        if name not in of_folder:
+            rows, size, low = facts_of(folder / name)
+            of_folder[name] = StateFile(name, low, rows, size)
+        return of_folder[name]
 
     def forget_except(self, folder: Path, names: Iterable[str]) -> None:
         """Files that are gone need not be known."""
-        kept = set(names)
-        gone = [path for path in self._facts if path.parent == folder and path.name not in kept]
-        for path in gone:
-            del self._facts[path]
+        of_folder = self._facts.get(folder, {})
+        self._facts[folder] = {name: of_folder[name] for name in names if name in of_folder}
 
 
 @dataclass
@@ -61,7 +59,7 @@ class TableStep:
 
     root: Path
     data_folder: str
-    data: Disk
+    reader: FolderReader
     cut: Cut
     part: TableCut
     before: TableVersion | None
@@ -117,7 +115,7 @@ class TableStep:
         joins_of_history = self._joins()
         if self.is_done():  # asked after the files were listed, so those are the table's before the cut, and no later
             return []
-        ranges = pieces(self.data, self.part.log, self.part.after, self.part.upto)
+        ranges = pieces(self.reader, self.part.log, self.part.after, self.part.upto)
         pieces_of_log: list[Work] = [
             ReadPiece(
                 self.table_work(),

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from storage.disk import LocalDisk
-from storage.errors import named_faults
+from storage.errors import Refetch, StorageError, UnknownLog, named_faults
 from storage.lake.cuts import Cut, TableCut
 from storage.lake.delta_log import DeltaLog
-from storage.lake.errors import LaggingWriter, NoVersion
+from storage.lake.errors import LaggingWriter, LogGap, NoVersion
 from storage.lake.lake_layout import CUTS, STATE, numbered_path, side_folder
 from storage.lake.lake_leases import LakeLeases
 from storage.lake.limits import COMMIT_ATTEMPTS_MAX
@@ -161,12 +161,24 @@ class LakeWriter:
                 self._gaps.refuse_folded(part)
                 self._gaps.refuse_retired(part)
             self._at("before the cut")
-            cut = self._decided(decision.cut)
+            cut = decision.cut
+            if not self._decide(cut):  # another writer's counts, which is looked at like any that was found
+                return self._step(even_if_quiet=even_if_quiet)
         try:
             return replace(self._finish(cut, before), trigger=trigger, waits_for=waits, level=cut.lsn)
-        except LaggingWriter as error:
+        except (LaggingWriter, LogGap, Refetch, UnknownLog) as error:
+            if not self._is_overtaken(cut, error):
+                raise
             logger.info("%s", error)
             return Step(waits_for=waits, level=level, overtaken=str(error))
+
+    def _is_overtaken(self, cut: Cut, error: StorageError) -> bool:
+        """Whether nobody misses what failed: a twin has done it, or what was read was removed, or has a newer base."""
+        if isinstance(error, LaggingWriter | Refetch):
+            return True
+        newest = latest_version(self._lake)
+        is_published = newest is not None and newest.number >= cut.number
+        return is_published or any(map(self._next.is_over, cut.tables))
 
     def _joining_cut(self, before: Version) -> Cut:
         """The cut behind a version: with the rows of that one, unless another was decided already."""
@@ -174,15 +186,16 @@ class LakeWriter:
         assert last is not None, "the newest version's cut is kept"
         self._next.is_ours(last)
         parts = (replace(one, after=one.upto, begins=False) for one in last.tables if before.table(one.name))
-        return self._decided(replace(last, number=before.number + 1, tables=tuple(parts), joins_all=True))
-
-    def _decided(self, cut: Cut) -> Cut:
-        """The cut of that number: this one, unless somebody was first."""
-        create_once(self._lake, numbered_path(CUTS, cut.number), cut.to_json(), self._unique)
-        self._at("after the cut")
-        found = read_cut(self._lake, cut.number)
+        cut = replace(last, number=before.number + 1, tables=tuple(parts), joins_all=True)
+        found = cut if self._decide(cut) else read_cut(self._lake, cut.number)
         assert found is not None, "somebody wrote it"
         return found
+
+    def _decide(self, cut: Cut) -> bool:
+        """Let it be the cut of that number; False if another one is."""
+        is_first = create_once(self._lake, numbered_path(CUTS, cut.number), cut.to_json(), self._unique)
+        self._at("after the cut")
+        return is_first
 
     def _give_up(self, cut: Cut, before: Version | None) -> Version:
         """A cut whose rows are in a folder that the lake leaves: its version is the one before, once more."""
@@ -264,7 +277,9 @@ class LakeWriter:
 
     def _table_step(self, cut: Cut, part: TableCut, before: TableVersion | None) -> TableStep:
         data, load, has_history = str(self._data.root), self._next.load_of(part), self._settings.has_history
-        return TableStep(self._root, data, self._data, cut, part, before, load, self._known, self._log_of, has_history)
+        return TableStep(
+            self._root, data, self._next.reader, cut, part, before, load, self._known, self._log_of, has_history
+        )
 
     def _do(self, work: Iterable[tuple[TableStep, list[Work]]]) -> None:
         """One job for all tables; each gets what its own work has done."""

@@ -154,6 +154,30 @@ def test_a_lost_race_is_no_end(lakes: Lakes, lead: int) -> None:
     lakes.check_all()
 
 
+def test_who_decided_first_had_seen_less(lakes: Lakes) -> None:
+    """The version that was asked for is the one behind it."""
+    once, cuts = Once(lakes), lakes.root / "cuts"
+
+    def kill(where: str) -> None:
+        if where == "after the cut":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lakes.writer(kill).step()
+    cuts.rename(lakes.root / "kept")
+    lakes.bank.play(10)
+    lakes.bank.confirm()
+
+    def decide(where: str) -> None:
+        if where == "before the cut" and not cuts.exists():
+            (lakes.root / "kept").rename(cuts)
+
+    once.run(decide)
+    assert lakes.latest().number == 2
+    assert lakes.latest().lsn == lakes.bank.lsn
+    lakes.check_all()
+
+
 def test_races_that_are_lost_for_ever_end_it(lakes: Lakes) -> None:
     once, twin = Once(lakes), lakes.writer()
 

@@ -209,6 +209,33 @@ def test_a_cut_that_nobody_can_finish_any_more_is_given_up(
         assert given_up.table(name).arrow().num_rows == len(lakes.bank.history[given_up.lsn][name])
 
 
+def test_a_cut_of_another_folder_comes_right_before_ones_own(lakes: Lakes, others: Lakes) -> None:
+    """The lake went over: numbers of logs mean other tables, so its rows are not looked for in this folder."""
+    follow(lakes)
+    others.bank.lsn = 10**6
+    others.bank.play(10)
+    others.bank.confirm()
+    lakes.bank.play(10)
+    lakes.bank.confirm()
+
+    def stop(where: str) -> None:
+        if where == "after the cut":
+            raise Killed
+
+    def go_over(where: str) -> None:
+        if where == "before the cut":
+            with pytest.raises(Killed):
+                adopting(others, stop).step()
+
+    with pytest.raises(OtherData):
+        lakes.writer(go_over).step()
+    others.writer().step()
+    newest = lakes.latest()
+    assert newest.lsn == others.bank.lsn
+    for name in NAMES:
+        assert as_texts(newest.table(name).arrow(), COLUMNS) == others.bank.history[newest.lsn][name]
+
+
 def test_what_another_folder_had_loaded_is_not_taken_for_its_own(lakes: Lakes, tmp_path: Path) -> None:
     """Names and numbers of logs are the same; nothing was decided yet, so nobody loses anything."""
     (tmp_path / "two").mkdir()

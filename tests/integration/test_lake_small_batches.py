@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.disk import LocalDisk
 from storage.lake.limits import CHECKPOINT_COMMITS
 from storage.lake.retire import retire
 from storage.rows import Kind
@@ -58,3 +59,31 @@ def test_files_stay_few(tmp_path: Path, batches: int) -> None:
     assert len([*(lakes.root / "views").glob("*/*")]) <= 4 + 4 * versions
     for name, bound in {"versions": versions, "cuts": versions + 1, "loads": 2, "staging": 1}.items():
         assert len([*(lakes.root / name).glob("*")]) <= bound, name
+
+
+def test_a_step_reads_what_came_and_not_all_that_there_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log that nobody made shorter: the thousandth step of a day costs what the first did."""
+    lakes, counted, read = Lakes(tmp_path, accounts=20), Counter[str](), LocalDisk.read
+    lakes.end_segments(1 << 20)
+    lakes.bank.confirm()
+    writer = lakes.writer()
+
+    def counting(disk: LocalDisk, path: str, position: int, size: int) -> bytes:
+        counted["reads"] += 1
+        return read(disk, path, position, size)
+
+    def reads_of_a_step(blocks: int) -> int:
+        for _ in range(blocks):
+            lakes.bank.commit(("savings", Kind.UPDATE, {"id": "1", "note": "x"}))
+            lakes.bank.store.flush_all()
+        lakes.bank.confirm()
+        counted.clear()
+        assert writer.step().version is not None
+        return counted["reads"]
+
+    monkeypatch.setattr(LocalDisk, "read", counting)
+    reads_of_a_step(5)
+    first = reads_of_a_step(5)
+    reads_of_a_step(300)
+    assert reads_of_a_step(5) <= first + 10
+    lakes.check()
