@@ -20,7 +20,7 @@ def vacuum(root: Path, keep: int, *, as_json: bool) -> None:
     else:
         typer.echo(
             f"removed: {done.versions:,} versions, {done.files:,} files of {done.bytes:,} bytes,"
-            f" {done.commits:,} files of Delta logs"
+            f" {done.commits:,} files of Delta logs; versions of the last ten minutes stay"
         )
 
 

@@ -28,7 +28,7 @@ def read_rows(table: "LakeTable", side: str, limit: int, *, as_json: bool) -> No
     if as_json:
         for row in rows:
             typer.echo(_line(row))
-    elif rows:
+    else:
         print_table(dataset.schema.names, [[_shown(value) for value in row.values()] for row in rows])
 
 

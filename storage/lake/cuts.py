@@ -119,10 +119,14 @@ def decide(
     """
     waits: dict[str, str] = {}
     listed: dict[int, dict[str, Shape]] = {}
+    hopeless = set[int]()
+    """Catalog versions without a table that is waited for: no record of theirs will do, and there may be thousands."""
     for record in records:
         if last is not None and record.incarnation == last.incarnation and record.lsn <= last.lsn:
             break
         version = record.catalog_version  # many records have the same
+        if version in hopeless:
+            continue
         try:
             shapes = listed.get(version)
             if shapes is None:
@@ -141,6 +145,8 @@ def decide(
         if not blocked:
             return Decision(_cut(last, record, ready, loads) if ready or last else None, waits)
         waits = waits or blocked
+        if not blocked.keys() <= shapes.keys():
+            hopeless.add(version)
     return Decision(None, waits)
 
 

@@ -34,6 +34,13 @@ class OtherData(LakeError):
     )
 
 
+class NoDataFolder(LakeError):
+    """The folder that a lake is to be made from has nothing that it could be made from."""
+
+    code = "lake_no_data_folder"
+    hint = "Name the folder of `shapelog serve --data-dir`; a new one is ready some seconds after the server began."
+
+
 class MixedFolders(LakeError):
     """The lake's folder and the data folder are one, or lie in each other."""
 

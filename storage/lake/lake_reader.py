@@ -160,7 +160,8 @@ class Lake:
         for version in self.versions():
             if (version.lsn if isinstance(when, int) else self._time_of(version)) <= when:  # type: ignore[operator]  # both are of one type
                 return version
-        raise NoVersion(f"no version is as old as {when}", lake=str(self.root))
+        told = f"the LSN {when >> 32:X}/{when & 0xFFFFFFFF:X}" if isinstance(when, int) else when
+        raise NoVersion(f"no version is as old as {told}", lake=str(self.root))
 
     def _time_of(self, version: LakeVersion) -> dt.datetime:
         """When all that is in a version was committed; if no commit was seen, at the latest when it was published."""

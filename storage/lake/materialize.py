@@ -18,7 +18,7 @@ import tenacity
 
 from storage.catalog import CatalogReader
 from storage.disk import LocalDisk, folder_of
-from storage.errors import FileVanished, SharedDiskFault, StorageError, UnknownFormat
+from storage.errors import FileVanished, SharedDiskFault, StorageError, named_faults
 from storage.lake.errors import CommitUnknown, LaggingWriter, LakeWaits, TaskFailed
 from storage.lake.lake_layout import CUTS, DELTA
 from storage.lake.limits import ONCE_ATTEMPTS_MAX, STALL_SECONDS, WRITER_PAUSE_SECONDS_MAX
@@ -27,12 +27,11 @@ from storage.lake.metrics import LakeMetric, LakeMetrics, Trigger
 from storage.lake.next_cut import read_cut
 from storage.lake.origin import refuse_other
 from storage.lake.records import record_numbers
-from storage.lake.refusals import refuse_mixed_folders, refuse_unknown_shapes
+from storage.lake.refusals import refuse_mixed_folders, refuse_no_folders, refuse_unknown_shapes
 from storage.lake.retire import retire
-from storage.lake.settings import settle
+from storage.lake.settings import known_settings, settle
 from storage.lake.versions import Version
 from storage.lake.writer import LakeWriter, Step
-from storage.layout import CATALOG, PROGRESS
 from storage.progress import ProgressReader
 
 logger: Final = logging.getLogger(__name__)
@@ -72,17 +71,18 @@ class Order:
 def check_order(order: Order) -> None:
     """Refuse what cannot be done before anything is begun: wrong folders, shapes that are not there."""
     refuse_mixed_folders(order.data, order.lake)
-    names = {path.name.partition(".")[0] for path in order.data.glob("*")}
-    if not {CATALOG, PROGRESS} <= names:
-        raise UnknownFormat("the folder has no shapes: nothing was confirmed in it yet", path=str(order.data))
+    refuse_no_folders(order.data, order.lake)
     with folder_of(LocalDisk(order.data.resolve())) as data:
         catalog, progress = CatalogReader(data), ProgressReader(data)
         catalog.refresh()
         tables = {path.name for path in (order.lake / DELTA).glob("*")}
         refuse_unknown_shapes(order.shapes or (), catalog.state, tables)
-        if order.adopts or not order.lake.exists():
+        if not order.lake.exists():
             return
         with folder_of(LocalDisk(order.lake.resolve())) as lake:
+            known_settings(lake, order.shapes, state_only=order.state_only)
+            if order.adopts:
+                return
             newest = max(record_numbers(lake, CUTS), default=0)
             if (cut := read_cut(lake, newest)) is not None:
                 progress.refresh()  # behind the cut, which another writer may have decided a moment ago
@@ -94,7 +94,8 @@ def check_order(order: Order) -> None:
 def writing(order: Order, run: Runner, at: Callable[[str], None] = lambda _: None) -> Iterator[LakeWriter]:
     """A writer of the lake, which is made if it is not there."""
     check_order(order)
-    order.lake.mkdir(parents=True, exist_ok=True)
+    with named_faults(str(order.lake)):
+        order.lake.mkdir(parents=True, exist_ok=True)
     unique = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
     with folder_of(LocalDisk(order.data.resolve())) as data, folder_of(LocalDisk(order.lake.resolve())) as lake:
         settings = settle(lake, order.shapes, unique, state_only=order.state_only, adopts=order.adopts)

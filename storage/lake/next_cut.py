@@ -22,7 +22,7 @@ from storage.errors import Refetch, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
 from storage.lake.errors import LakeDamage, LogGap, OtherData
-from storage.lake.lake_layout import CUTS, numbered_path
+from storage.lake.lake_layout import CUTS, LOADS, numbered_path
 from storage.lake.lake_leases import LakeLeases
 from storage.lake.loads import Load, Runner, base_of, forget_load, keep_load, load, read_load, read_loads
 from storage.lake.log_gaps import LogGaps
@@ -191,7 +191,9 @@ class NextCut:
         if found is not None and found.incarnation is not None and not self._knows(found):
             forget_load(self._lake, found)  # another folder's log has the same number
             found = None
-        if found is None:
+        if found is not None:
+            self._lake.sync_folder(LOADS)  # whoever loaded it may have died before that
+        else:
             try:
                 found = self._loaded(shape, before, record)
             except UnknownLog:

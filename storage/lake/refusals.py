@@ -10,8 +10,9 @@ from pathlib import Path
 from storage.catalog import CatalogState
 from storage.catalog_records import Life
 from storage.lake.cuts import REMOVED
-from storage.lake.errors import MixedFolders, UnknownShape
+from storage.lake.errors import MixedFolders, NoDataFolder, NotALake, UnknownShape
 from storage.lake.limits import SHAPES_TOLD_MAX
+from storage.layout import CATALOG, PROGRESS
 
 
 def refuse_mixed_folders(data: Path, lake: Path) -> None:
@@ -26,6 +27,16 @@ def refuse_mixed_folders(data: Path, lake: Path) -> None:
     else:
         return
     raise MixedFolders(message, lake=str(lake), data_dir=str(data))
+
+
+def refuse_no_folders(data: Path, lake: Path) -> None:
+    """Raise `NoDataFolder` unless there is something to begin with, and `NotALake` for a file."""
+    names = {path.name.partition(".")[0] for path in data.iterdir()} if data.is_dir() else set()
+    if not {CATALOG, PROGRESS} <= names:
+        what = "a file" if data.is_file() else "no data folder: nothing was confirmed in it yet"
+        raise NoDataFolder(f"this is {what if data.exists() else 'no folder at all'}", path=str(data))
+    if lake.exists() and not lake.is_dir():
+        raise NotALake("the lake's folder is a file", folder=str(lake))
 
 
 def refuse_unknown_shapes(wanted: Iterable[str], catalog: CatalogState, tables: Collection[str] = ()) -> None:

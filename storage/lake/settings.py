@@ -1,7 +1,7 @@
 """How a lake was made: its format, and what it has. Fixed by whoever makes the first step in a folder."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from storage.catalog_records import Shape
@@ -36,20 +36,30 @@ class LakeSettings:
 def settle(
     lake: Disk, shapes: Iterable[str] | None, unique: str, *, state_only: bool = False, adopts: bool = False
 ) -> LakeSettings:
-    """The lake's settings; makes the lake if there is none.
+    """The lake's settings; makes the lake if there is none."""
+    if (found := known_settings(lake, shapes, state_only=state_only)) is None:
+        wish = None if shapes is None else sorted(set(shapes))
+        made: dict[str, Any] = {"format": FORMAT, "shapes": wish} | ({"history": False} if state_only else {})
+        create_once(lake, SETTINGS, made, unique)
+        found = known_settings(lake, shapes, state_only=state_only)
+    assert found is not None, "it was just made"
+    return replace(found, adopts=adopts)
+
+
+def known_settings(lake: Disk, shapes: Iterable[str] | None, *, state_only: bool) -> LakeSettings | None:
+    """The settings of a lake that is there.
 
     Without a wish it is what the lake has; another wish than the first is refused, since versions would lose tables.
     """
-    wish = None if shapes is None else sorted(set(shapes))
-    made: dict[str, Any] = {"format": FORMAT, "shapes": wish} | ({"history": False} if state_only else {})
-    create_once(lake, SETTINGS, made, unique)
     found = read_record(lake, SETTINGS)
-    assert found is not None, "it was just made"
+    if found is None:
+        return None
     if found.get("format") != FORMAT:
         raise UnknownFormat("the lake has another format", found=found.get("format"), known=FORMAT)
-    known, has_history = found["shapes"], bool(found.get("history", True))
+    wish, known = None if shapes is None else sorted(set(shapes)), found["shapes"]
+    has_history = bool(found.get("history", True))
     if wish is not None and wish != known:
         raise OtherSettings("the lake has other shapes", asked=wish, has="all" if known is None else known)
     if state_only and has_history:
         raise OtherSettings("the lake has histories", asked="states only", has="states and changes")
-    return LakeSettings(None if known is None else frozenset(known), has_history, adopts)
+    return LakeSettings(None if known is None else frozenset(known), has_history)

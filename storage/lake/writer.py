@@ -23,7 +23,7 @@ from storage.errors import Refetch, StorageError, UnknownLog, named_faults
 from storage.lake.cuts import Cut, TableCut
 from storage.lake.delta_log import DeltaLog
 from storage.lake.errors import LaggingWriter, LogGap, NoVersion
-from storage.lake.lake_layout import CUTS, STATE, numbered_path, side_folder
+from storage.lake.lake_layout import CUTS, STATE, VERSIONS, numbered_path, side_folder
 from storage.lake.lake_leases import LakeLeases
 from storage.lake.limits import COMMIT_ATTEMPTS_MAX
 from storage.lake.loads import Runner, base_files
@@ -85,6 +85,8 @@ class LakeWriter:
         self._next = NextCut(data, lake, run, settings=settings, leases=self._leases, unique=unique, at=at)
         self._gaps = self._next.gaps
         self._known = KnownFiles()
+        self._synced = 0
+        """The newest version whose record is on the disk for certain."""
         self._rested = 0
         """The version after which it was looked whether states have few files."""
         self._log_of = lru_cache(maxsize=1024)(DeltaLog)
@@ -99,7 +101,7 @@ class LakeWriter:
         """Join what is small in all tables: a version with the rows of the one before it, in fewer files."""
         with named_faults(str(self._root)):
             for _ in range(COMMIT_ATTEMPTS_MAX):
-                before = latest_version(self._lake)
+                before = self._newest()
                 if before is None:
                     raise NoVersion("the lake has no version yet", lake=str(self._root))
                 cut = self._joining_cut(before)  # or another one, which is finished first
@@ -115,7 +117,7 @@ class LakeWriter:
     def rest(self) -> Step:
         """Nothing comes in: join if a state has many files for its rows, as deletes leave it. Once for a version."""
         with named_faults(str(self._root)):
-            before = latest_version(self._lake)
+            before = self._newest()
             if before is None or before.number == self._rested:
                 return Step()
             new = [table for table in before.tables if table.state is not None and table.state.cut > self._rested]
@@ -139,15 +141,17 @@ class LakeWriter:
         self._views.show()
 
     def _step(self, *, even_if_quiet: bool) -> Step:
-        before = latest_version(self._lake)
+        before = self._newest()
         if before is not None and before.number != self._views.shown:
             self.show()  # whoever published it may have died before that
         number = 1 if before is None else before.number + 1
         level = None if before is None else before.lsn
         waits: dict[str, str] = {}
         cut, trigger = read_cut(self._lake, number), Trigger.FOUND
-        if cut is not None and not self._next.is_ours(cut):
-            return Step(self._give_up(cut, before), trigger=trigger)
+        if cut is not None:
+            self._lake.sync_folder(CUTS)  # whoever decided it may have died before that
+            if not self._next.is_ours(cut):
+                return Step(self._give_up(cut, before), trigger=trigger)
         if cut is None:
             decision = self._next.decide(before)
             waits = decision.waits_for
@@ -179,6 +183,14 @@ class LakeWriter:
         newest = latest_version(self._lake)
         is_published = newest is not None and newest.number >= cut.number
         return is_published or any(map(self._next.is_over, cut.tables))
+
+    def _newest(self) -> Version | None:
+        """The newest version, on the disk: whoever published it may have died before that."""
+        found = latest_version(self._lake)
+        if found is not None and found.number != self._synced:
+            self._lake.sync_folder(VERSIONS)
+            self._synced = found.number
+        return found
 
     def _joining_cut(self, before: Version) -> Cut:
         """The cut behind a version: with the rows of that one, unless another was decided already."""

@@ -139,7 +139,7 @@ def test_the_folder_is_a_setting(
         (["files", "nobody"], "no_table"),
         (["files", "savings", "--side", "inside"], "no_table"),
         (["show", "--version", "99"], "no_version"),
-        (["show", "--as-of", "0/1"], "no_version"),
+        (["show", "--as-of", "0/1"], "[no_version] no version is as old as the LSN 0/1 "),
         (["show", "--as-of", "yesterday"], "neither an LSN"),
         (["show", "--as-of", "0/1", "--version", "1"], "choose"),
     ],
@@ -176,6 +176,48 @@ def test_materialize_refuses_before_it_starts_spark(
     status, _, err = answer(capsys, "materialize", "--data-dir", tmp_path, "--lake", tmp_path / "lake", *arguments)
     assert status == 2
     assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("data", "lake", "option", "complaint"),
+    [
+        ("data", "file", "--json", "[not_a_lake] the lake's folder is a file"),
+        ("data", "file/lake", "--json", "Not a directory"),
+        ("nothing", "new", "--json", "[lake_no_data_folder] this is no folder at all"),
+        ("file", "new", "--json", "[lake_no_data_folder] this is a file"),
+        ("lake", "new", "--json", "[lake_no_data_folder] this is no data folder"),
+        ("data", "lake", "--state-only", "[other_lake_settings]"),
+        ("data", "lake", "--shape=savings", "[other_lake_settings]"),
+    ],
+)
+def test_folders_that_will_not_do_are_told_before_spark_starts(
+    lakes: Lakes,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    data: str,
+    lake: str,
+    option: str,
+    complaint: str,
+) -> None:
+    home = lakes.root.parent
+    (home / "file").write_text("x")
+    monkeypatch.setattr("storage.lake.spark.open_session", lambda *_: None)
+    monkeypatch.setattr("storage.lake.spark.runner_of", lambda *_: None)
+    monkeypatch.setattr("storage.lake.spark.close_session", lambda *_: None)
+    folders = ["--data-dir", home / data, "--lake", home / lake]
+    status, out, err = answer(capsys, "materialize", *folders, "--once", option)
+    assert (status, out) == (2, "")
+    assert complaint in err
+    assert not (home / "new").exists()
+
+
+def test_a_table_without_rows_shows_its_columns(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
+    lakes.bank.open_table("empty", {})
+    lakes.bank.confirm()
+    lakes.writer().step()
+    status, out, err = answer(capsys, "lake", "read", lakes.root, "empty")
+    assert (status, err) == (0, "")
+    assert out.split() == ["id", "owner", "balance", "opened", "note", "_quarantined"]
 
 
 def test_a_lake_of_another_folder_is_refused_before_spark_starts(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from storage.disk import LocalDisk
 from storage.lake.delta_log import Committed, DeltaLog
 from tests.lakes import Lakes
 
@@ -105,4 +106,33 @@ def test_a_twin_that_is_further_has_loaded_what_a_slow_one_comes_to(lakes: Lakes
     lakes.bank.play(10)
     lakes.bank.confirm()
     lakes.writer().step()
+    lakes.check_all()
+
+
+@pytest.mark.parametrize(
+    ("folder", "point"), [("loads", "before the cut"), ("cuts", "before the work"), ("versions", "before the cut")]
+)
+def test_a_record_whose_maker_died_before_it_was_synced_is_synced_before_it_is_relied_on(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, folder: str, point: str
+) -> None:
+    """Else a power cut could take a version away whose successor's commits are in the tables."""
+    sync, is_dead, done = LocalDisk.sync_folder, list[bool](), list[str]()
+
+    def noted(disk: LocalDisk, path: str) -> None:
+        if path == folder and not is_dead:
+            is_dead.append(True)
+            raise KeyboardInterrupt
+        done.append(path)
+        sync(disk, path)
+
+    lakes.bank.confirm()
+    monkeypatch.setattr(LocalDisk, "sync_folder", noted)
+    with pytest.raises(KeyboardInterrupt):
+        lakes.writer().step()
+    lakes.bank.play(5)
+    lakes.bank.confirm()
+    done.clear()
+    known = list[str]()
+    lakes.writer(lambda where: known.extend(done) if where == point and not known else None).step()
+    assert folder in known
     lakes.check_all()

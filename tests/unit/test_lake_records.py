@@ -124,6 +124,23 @@ def test_an_ended_shape_holds_the_cut_at_the_last_g_that_lists_it() -> None:
     assert not freed.waits_for
 
 
+def test_a_table_that_is_waited_for_is_looked_for_once_in_each_catalog() -> None:
+    """It may take hours, and a step comes every second: not each G of that time is weighed again."""
+    catalog = catalog_with("a", "b")
+    last = cut_of(500, catalog)
+    catalog.apply(Ended("h1", LogOffset(600, 0), "altered"))
+    asked = list[int]()
+
+    def may_cut(log: int, _: LogOffset) -> bool:
+        asked.append(log)
+        return True
+
+    records = [record(lsn, catalog.version) for lsn in range(700, 5700)]
+    decision = decide(last, reversed(records), catalog, loads(1, 2), may_cut=may_cut)
+    assert (decision.cut, decision.waits_for) == (None, {"a": "its shape ended (altered)"})
+    assert len(asked) <= 2
+
+
 def test_a_removed_shape_holds_nothing() -> None:
     catalog = catalog_with("a", "b")
     first = cut_of(500, catalog)
