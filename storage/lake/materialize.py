@@ -70,8 +70,8 @@ class Order:
 
 def check_order(order: Order) -> None:
     """Refuse what cannot be done before anything is begun: wrong folders, shapes that are not there."""
-    refuse_mixed_folders(order.data, order.lake)
     refuse_no_folders(order.data, order.lake)
+    refuse_mixed_folders(order.data, order.lake)
     with folder_of(LocalDisk(order.data.resolve())) as data:
         catalog, progress = CatalogReader(data), ProgressReader(data)
         catalog.refresh()

@@ -10,10 +10,18 @@ from pathlib import Path
 import pytest
 
 from storage.disk import LocalDisk
-from storage.errors import UnknownFormat
 from storage.lake import limits
 from storage.lake.delta_log import DeltaLog
-from storage.lake.errors import CommitUnknown, LaggingWriter, LogGap, NoTable, NotALake, NoVersion, OtherSettings
+from storage.lake.errors import (
+    CommitUnknown,
+    LaggingWriter,
+    LogGap,
+    NoDataFolder,
+    NoTable,
+    NotALake,
+    NoVersion,
+    OtherSettings,
+)
 from storage.lake.joins import joins
 from storage.lake.lake_reader import open_lake
 from storage.lake.loads import read_loads
@@ -493,8 +501,8 @@ def test_a_writer_that_follows_outlives_a_full_disk(lakes: Lakes) -> None:
 
 
 def test_a_folder_in_which_nothing_was_confirmed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownFormat, match="no shapes"):
-        materialize(Order(tmp_path / "data", tmp_path / "lake"), run_here, void)
+    with pytest.raises(NoDataFolder, match="nothing was confirmed"):
+        materialize(Order(tmp_path, tmp_path / "lake"), run_here, void)
 
 
 def test_a_lake_of_another_shape_of_time(lakes: Lakes) -> None:
