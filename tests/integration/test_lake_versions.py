@@ -5,6 +5,7 @@ which transaction it goes; after each of them the client asked the server what a
 """
 
 import asyncio
+import functools
 import hashlib
 import random
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from threading import Event
 from typing import Any, LiteralString
 
 import duckdb
+import duckdb_extension_delta
 import polars as pl
 import pyarrow as pa
 
@@ -124,15 +126,25 @@ def has_all(told: Told) -> bool:
 
 
 def doors(table: LakeTable, columns: list[str]) -> list[list[tuple[Any, ...]]]:
-    """The rows as each engine reads them: files by DuckDB and Polars, the Delta log by Polars, and the lake itself."""
-    delta = pl.scan_delta(str(Path(table.files()[0]).parent), version=table.delta().version())
+    """The rows as each engine reads them: DuckDB and Polars, files and the Delta log, and the lake itself."""
+    folder, version = str(Path(table.files()[0]).parent), table.delta().version()
     found: list[pa.Table] = [
         duckdb.read_parquet(table.files()).to_arrow_table(),
+        with_delta().execute("FROM delta_scan(?, version := ?)", [folder, version]).to_arrow_table(),
         pl.scan_parquet(table.files()).collect().to_arrow(),
-        delta.collect().to_arrow(),
+        pl.scan_delta(folder, version=version).collect().to_arrow(),
         table.arrow(),
     ]
     return [sorted(tuple(map(shortened, row.values())) for row in read.select(columns).to_pylist()) for read in found]
+
+
+@functools.cache
+def with_delta() -> duckdb.DuckDBPyConnection:
+    """A DuckDB that reads Delta logs: by an extension that comes as a package, where others download it."""
+    (extension,) = Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension")
+    connection = duckdb.connect()
+    connection.execute(f"LOAD '{extension}'")
+    return connection
 
 
 def shortened(value: Any) -> Any:
