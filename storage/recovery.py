@@ -150,7 +150,24 @@ class _Opening:
                 break
             last, wire_end = entry.last, entry.wire_end
             aligned = max(aligned, entry.aligned)
+        base = files.base
+        if fault is None and base is not None and last < base.last:
+            self._remove_retired(files)
+            last, wire_end = base.last, base.wire_end
+            aligned = max(aligned, base.floor)
         return OpenedLog(files, Recovered(last=last, durable=aligned, wire_end=wire_end), fault)
+
+    def _remove_retired(self, files: LogFiles) -> None:
+        """Let the log begin with its base. What lay behind that had open rows, and went with them.
+
+        What is left is from before, since a crash kept a file that was retired, or the journal's first copy of rows
+        that a segment had: nobody may read on there, for what came between is in the base alone.
+        """
+        while files.segments:
+            logger.info("removing %s: a base has its rows, and those behind them", files.segments[-1].path)
+            repair_now(self._disk, files.repairs, Repair(files.segments[-1].path, 0))
+            files.segments.pop()
+        self._index.drop(self._log)
 
     def _make_certain(self, files: LogFiles) -> None:
         """What D will be said to be must be on the disk; older segments were certain before the last one was made."""

@@ -180,6 +180,38 @@ def test_a_base_and_the_log_from_its_floor_are_the_table(
     check(table)
 
 
+@pytest.mark.parametrize("is_left", [False, True], ids=["all retired", "one left by the crash"])
+def test_a_log_that_a_crash_leaves_with_less_than_its_base_goes_on_behind_it(is_left: bool) -> None:
+    """The newest segment had open rows only, which a start removes; a file of the journal still has an old share."""
+    table = Table(options=tiny(own_segment_bytes=2**40))
+    table.rig.create(2)
+    table.rig.write(5, log=2)
+    table.write([Draw(0, dies=False, sent=0, value=1)])
+    table.rig.store.flush(demand=[1, 2])
+    table.rig.options = tiny()
+    table.reopen()
+    for transaction in updates(0, 2):
+        table.write(transaction, flush=True)
+    open_rows = table.make([Draw(1, dies=False, sent=0, value=1), Draw(2, dies=False, sent=0, value=2)])
+    table.rig.store.append(1, keyed_batch(open_rows), after=table.rig.upper())
+    table.flush()
+    base = folded(table)
+    assert base is not None
+    first = f"logs/1/{table.segments()[0]}"
+    content = table.rig.disk.read(first, 0, table.rig.disk.size(first))
+    assert retired(table) == 2
+    if is_left:
+        table.rig.disk.create(first)
+        table.rig.disk.append(first, [content])
+    table.reopen()
+    assert table.rig.store.marks(1) == (base.floor, base.floor)
+    check(table)
+    table.write([Draw(0, dies=True, sent=0, value=0)], flush=True)
+    check(table, FolderReader(table.rig.disk))
+    table.reopen()
+    check(table)
+
+
 def test_a_fold_and_what_it_lets_go() -> None:
     table = table_of(9)
     before = table.segments()
