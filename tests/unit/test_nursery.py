@@ -9,7 +9,9 @@ import pytest
 
 from shapes.nursery import Nursery
 from storage.clocks import Clocks
-from tests.unit.test_registry import ITEMS, defined
+from tests.unit.table_strategies import column, defined, table
+
+ITEMS = table(column("id", 1, pk_index=0), column("v", 2))
 
 
 async def test_who_asks_while_the_process_ends_is_told_and_leaves_nothing() -> None:
