@@ -149,26 +149,26 @@ def _tell_of_retry(state: tenacity.RetryCallState) -> None:
 
 
 def _follow(order: Order, every_seconds: float, writer: LakeWriter, tell: Callable[[Told], None]) -> None:
-    pause, moved, published = every_seconds, time.monotonic(), 0
+    pause, moved, level, published = every_seconds, time.monotonic(), None, 0
     while not order.stop.is_set():
         began = time.monotonic()
         try:
             step = _step(order, writer, tell)
-            if step.version is None and not (step.waits_for or step.overtaken):
+            if step.version is None and not step.stands_still:
                 step = replace(step, version=_rest(order, writer, tell))
             pause = every_seconds
         except _PASSING as error:
             logger.warning("trying again: %s", error)
             pause = min(max(1.0, 2 * pause), max(WRITER_PAUSE_SECONDS_MAX, every_seconds))
-            step = Step(waits_for={"": str(error)})
+            step = Step(waits_for={"": str(error)}, level=level)
         if step.version is not None:
             published += 1
             if published % _RETIRE_EVERY == 0:
                 _retire(order)
-        if step.version is not None or not step.waits_for:
-            moved = time.monotonic()
+        if not step.stands_still or step.level != level:  # another writer may have brought it on
+            moved, level = time.monotonic(), step.level
         elif time.monotonic() - moved > STALL_SECONDS:
-            why = "; ".join(f"{name or 'all'}: {why}" for name, why in step.waits_for.items())
+            why = "; ".join(f"{name or 'all'}: {why}" for name, why in step.waits_for.items()) or step.overtaken
             logger.warning("the lake stands still for %.0f s, and G does not: %s", time.monotonic() - moved, why)
             moved = time.monotonic()
         order.stop.wait(max(0.0, pause - (time.monotonic() - began)))

@@ -68,7 +68,7 @@ class LakeMetrics:
     def looked(self, step: "Step", seconds: float, now: float) -> None:
         """A step has ended. `now`: monotonic."""
         with self._lock:
-            if step.version is not None or not step.waits_for:
+            if not step.stands_still or step.level != self.level:  # another writer may have brought it on
                 self._level_since = now
             self.level, self.waiting = step.level, len(step.waits_for)
             for name in step.gaps:

@@ -59,6 +59,11 @@ class Step:
     overtaken: str | None = None
     """What another writer did first; there is more to do, perhaps."""
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether it brought the lake no further, though there was something to do."""
+        return self.version is None and bool(self.waits_for or self.overtaken)
+
 
 class LakeWriter:
     """`step` until told otherwise. Every fault is an exception, after which another step may be tried."""

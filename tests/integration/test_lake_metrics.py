@@ -105,3 +105,7 @@ def test_time_behind_is_since_the_lake_moved_last() -> None:
     assert (metrics.behind_seconds(300, now=100.0), metrics.waiting) == (40, 1)
     metrics.looked(Step(version, trigger=Trigger.FOUND, level=300), 0.1, now=101.0)
     assert (metrics.behind_seconds(300, now=200.0), metrics.waiting) == (0, 0)
+    metrics.looked(Step(level=300, overtaken="a twin was first"), 0.1, now=210.0)
+    assert metrics.behind_seconds(400, now=211.0) == 110, "nobody brought it on"
+    metrics.looked(Step(level=350, overtaken="a twin was first"), 0.1, now=220.0)
+    assert metrics.behind_seconds(400, now=221.0) == 1, "somebody did"

@@ -11,6 +11,7 @@ import pytest
 from storage.lake import materialize as following
 from storage.lake.materialize import Order, materialize
 from storage.lake.spark import run_here
+from storage.lake.writer import LakeWriter, Step
 from tests.lakes import Lakes
 from tests.waiting import until
 
@@ -65,6 +66,16 @@ def test_what_holds_the_lake_is_said(
             until(lambda lsn=lsn: lsn_of(lakes) == lsn, "the next version")  # type: ignore[misc]  # a lambda's default
         assert "savings" not in caplog.text
     lakes.check()
+
+
+def test_who_is_overtaken_for_ever_and_sees_nothing_come_says_so(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the reason: a twin that is ahead brings the lake on, and nobody does here."""
+    monkeypatch.setattr(following, "STALL_SECONDS", 3 * EVERY_SECONDS)
+    monkeypatch.setattr(LakeWriter, "step", lambda *_, **__: Step(level=7, overtaken="a twin was first"))
+    with follower(lakes), caplog.at_level(logging.WARNING, logger="storage.lake.materialize"):
+        until(lambda: caplog.text.count("and G does not: a twin was first") >= 2, "its words, again and again")
 
 
 def test_the_tail_of_a_quiet_shape_comes_without_another_change(lakes: Lakes) -> None:
