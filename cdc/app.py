@@ -140,11 +140,13 @@ class App:
 
     async def stop(self) -> None:
         """End everything in order. What the disk or the server does not let end in time is left to the next start."""
-        for task in (*self._running, *self.nursery.tasks):
+        tasks = [*self._running, *self.nursery.tasks]
+        deadline = asyncio.get_running_loop().time() + STOP_SECONDS_MAX
+        for task in tasks:
             task.cancel()
-        await asyncio.wait([*self._running, *self.nursery.tasks])
+        await asyncio.wait(tasks, timeout=STOP_SECONDS_MAX)  # one may be in the middle of a sync that does not return
         try:
-            async with asyncio.timeout(STOP_SECONDS_MAX):
+            async with asyncio.timeout_at(deadline):
                 await asyncio.to_thread(self._flusher.stop)
                 await asyncio.sleep(0)  # what it told is told on
                 await self.house.endings.settled()
