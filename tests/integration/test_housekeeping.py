@@ -14,6 +14,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from cdc.app import AppSettings, running
+from shapes.limits import STOP_SECONDS_MAX
 from storage.catalog_records import Life
 from storage.clocks import Clocks
 from storage.disk import LocalDisk
@@ -259,7 +260,7 @@ async def test_a_stop_does_not_wait_for_a_disk_that_does_not_answer(
         database.execute("UPDATE items SET v = 'on its way'")
         await eventually(lambda: bool(refusal.awaited), "a sync")
         try:
-            async with asyncio.timeout(SILENT_SECONDS / 2):
+            async with asyncio.timeout(STOP_SECONDS_MAX + 3):
                 await loop.app.stop()
         finally:
             refusal.answers.set()

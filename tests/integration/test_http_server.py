@@ -119,7 +119,7 @@ def test_a_stop_beside_thousands_who_are_held(newest_database: Database, tmp_pat
             cut = crowd.take(
                 lambda _, head: b"electric-up-to-date" in head and b"connection: close" in head, may_close=True
             )
-            assert cut < count, "a stop answers whom it can in a second: how many, the benchmark `serve` says"
+            assert cut < count / 2, "a stop answers whom it can in a second: all, on a machine that does nothing else"
         assert not served.told("Traceback"), served.lines
 
 
