@@ -12,6 +12,7 @@ from cdc.output import print_json
 
 def vacuum(root: Path, keep: int, *, as_json: bool) -> None:
     """Remove what only old versions need, and say what that was."""
+    from storage.lake.limits import VERSION_AGE_SECONDS_MIN
     from storage.lake.retire import retire
 
     done = retire(root, now=time.time(), kept=keep)
@@ -20,7 +21,8 @@ def vacuum(root: Path, keep: int, *, as_json: bool) -> None:
     else:
         typer.echo(
             f"removed: {done.versions:,} versions, {done.files:,} files of {done.bytes:,} bytes,"
-            f" {done.commits:,} files of Delta logs; versions of the last ten minutes stay"
+            f" {done.commits:,} files of Delta logs;"
+            f" versions of the last {VERSION_AGE_SECONDS_MIN / 60:g} minutes stay"
         )
 
 
