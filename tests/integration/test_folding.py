@@ -355,6 +355,24 @@ async def test_shapes_whose_logs_do_not_fold_are_left_alone(newest_database: Dat
         assert (loop.living("changes").handle, loop.living("bare").handle) == (changes.handle, bare.handle)
 
 
+async def a_fold_that_goes_on(loop: Loop, entry: Entry, monkeypatch: pytest.MonkeyPatch) -> asyncio.Task[None]:
+    """A round whose fold has begun, and works on the log until nobody wants it."""
+    has_begun = asyncio.Event()
+    running = asyncio.get_running_loop()
+
+    def slow(*arguments: Any, is_wanted: Callable[[], bool], **more: Any) -> Base | None:
+        with loop.app.house.store.maintain(entry.log):
+            running.call_soon_threadsafe(has_begun.set)
+            while is_wanted():
+                pass
+        return fold_prefix(*arguments, is_wanted=is_wanted, **more)
+
+    monkeypatch.setattr("shapes.folding.fold_prefix", slow)
+    going = asyncio.create_task(loop.app.folding.go_round())
+    await has_begun.wait()
+    return going
+
+
 async def test_a_stop_does_not_wait_for_a_fold(
     newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,18 +381,7 @@ async def test_a_stop_does_not_wait_for_a_fold(
     async with looping(newest_database, tmp_path, **SETTINGS) as loop:
         entry = await loop.add("items", "items")
         await grow(loop, entry)
-        has_begun = asyncio.Event()
-        running = asyncio.get_running_loop()
-
-        def slow(*arguments: Any, is_wanted: Callable[[], bool], **more: Any) -> Base | None:
-            running.call_soon_threadsafe(has_begun.set)
-            while is_wanted():
-                pass
-            return fold_prefix(*arguments, is_wanted=is_wanted, **more)
-
-        monkeypatch.setattr("shapes.folding.fold_prefix", slow)
-        going = asyncio.create_task(loop.app.folding.go_round())
-        await has_begun.wait()
+        going = await a_fold_that_goes_on(loop, entry, monkeypatch)
         going.cancel()
         with pytest.raises(asyncio.CancelledError):
             await going
@@ -391,19 +398,7 @@ async def test_a_truncate_does_not_wait_for_a_fold(
     async with looping(newest_database, tmp_path, **SETTINGS) as loop:
         entry = await loop.add("items", "items")
         await grow(loop, entry)
-        has_begun = asyncio.Event()
-        running = asyncio.get_running_loop()
-
-        def slow(*arguments: Any, is_wanted: Callable[[], bool], **more: Any) -> Base | None:
-            with loop.app.house.store.maintain(entry.log):
-                running.call_soon_threadsafe(has_begun.set)
-                while is_wanted():
-                    pass
-            return fold_prefix(*arguments, is_wanted=is_wanted, **more)
-
-        monkeypatch.setattr("shapes.folding.fold_prefix", slow)
-        going = asyncio.create_task(loop.app.folding.go_round())
-        await has_begun.wait()
+        going = await a_fold_that_goes_on(loop, entry, monkeypatch)
         newest_database.execute("TRUNCATE items", "INSERT INTO items VALUES (1, 'one', 1)")
         await loop.caught_up()
         await going

@@ -281,17 +281,22 @@ def test_open_rows_beside_rows_that_cannot_be_read_are_removed() -> None:
     assert Rig(disk, options, confirmed_tx=25).read_all() == [LogOffset(20, 0)]
 
 
+def rig_that_joins(monkeypatch: pytest.MonkeyPatch, file_bytes_max: int) -> tuple[Rig, MemoryDisk]:
+    """Its journal is so short that shares are soon joined, of one log with each flush."""
+    monkeypatch.setattr("storage.limits.JOURNAL_LOGS_PER_FLUSH", 1)
+    options = to_journal()
+    flush = replace(options.flush, journal_bytes_max=8_000, journal_file_bytes_max=file_bytes_max)
+    disk = MemoryDisk()
+    return Rig(disk, replace(options, flush=flush)), disk
+
+
 def test_a_file_that_goes_out_of_turn_takes_the_witness_of_joined_rows_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """A joined block names the oldest file that it was made of: while that is there, it may be torn, and nothing lost.
 
     Open rows are removed with their file, though older ones stay: rows that were joined out of it have gone with it.
     """
-    monkeypatch.setattr("storage.limits.JOURNAL_LOGS_PER_FLUSH", 1)
-    options = to_journal()
-    flush = replace(options.flush, journal_bytes_max=8_000, journal_file_bytes_max=3_000)
-    rig = Rig(MemoryDisk(), replace(options, flush=flush))
-    disk, index = rig.disk, rig.store.logs.index
-    assert isinstance(disk, MemoryDisk)
+    rig, disk = rig_that_joins(monkeypatch, file_bytes_max=3_000)
+    index = rig.store.logs.index
     for log in (2, 3):
         rig.create(log)
     tx = 0
@@ -318,12 +323,8 @@ def test_a_file_that_goes_out_of_turn_takes_the_witness_of_joined_rows_along(mon
 
 def test_joined_rows_are_no_witness_of_what_came_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their file has the next number at once, while the one before it goes on, and loses a row behind them."""
-    monkeypatch.setattr("storage.limits.JOURNAL_LOGS_PER_FLUSH", 1)
-    options = to_journal()
-    flush = replace(options.flush, journal_bytes_max=8_000, journal_file_bytes_max=3_500)
-    rig = Rig(MemoryDisk(), replace(options, flush=flush))
-    disk, index = rig.disk, rig.store.logs.index
-    assert isinstance(disk, MemoryDisk)
+    rig, disk = rig_that_joins(monkeypatch, file_bytes_max=3_500)
+    index = rig.store.logs.index
     rig.create(2)
     tx = 0
     while not (index.joined_files and index.shares_of(1)[-1].ref.path < layout.journal_path(min(index.joined_files))):
