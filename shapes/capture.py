@@ -21,10 +21,9 @@ from cdc.source.attempt import Arrived, Connected, Delivery, PublicationAltered,
 from cdc.source.connections import Connection
 from cdc.source.errors import ConnectionFault
 from cdc.source.fragments import Fragment, KeepAlive, RelationChange
-from cdc.source.identity import Fresh, OtherHistory, OtherTimeline, PublicationChanged
+from cdc.source.identity import Behind, Fresh, OtherHistory, OtherTimeline, PublicationChanged, Resume
 from cdc.source.limits import POLL_SECONDS
 from cdc.source.lsn import Lsn
-from cdc.source.publication import changes_between
 from shapes.acknowledge import Acknowledger
 from shapes.endings import HISTORY_REPLACED, STREAM_REPLACED
 from shapes.faults import ShapeFault
@@ -208,15 +207,13 @@ class Capture:
         """What the verdict on the stream's identity means to the shapes (A2)."""
         verdict, lineage, collector = connected.verdict, self._house.lineage, self._house.collector
         match verdict:
-            case PublicationChanged():
-                await by_publication(self._house, verdict.changes)
-                await until_done(partial(lineage.published, connected.identity.publication))
+            case Resume() | Behind() | PublicationChanged():
+                if changes := lineage.altered_since(connected.identity):
+                    await by_publication(self._house, changes)
+                    await until_done(partial(lineage.settled, connected.identity))
             case Fresh() | OtherTimeline() | OtherHistory():
                 if isinstance(verdict, OtherTimeline) and self._continues(verdict):
-                    known = lineage.known()
-                    assert known is not None, "who streamed knows which stream it was"
-                    before, now = known.identity.publication, connected.identity.publication
-                    await by_publication(self._house, changes_between(before, now))
+                    await by_publication(self._house, lineage.altered_since(connected.identity))
                     self.flushed(await until_done(self._house.store.flush_all))
                     await self._house.endings.settle_truncates()
                 elif isinstance(verdict, OtherHistory):
@@ -229,8 +226,6 @@ class Capture:
                 incarnation = await until_done(partial(lineage.begin, connected.identity, connected.start))
                 collector.tracker.reset(incarnation, connected.start)
                 collector.members.detach_all()
-            case _:
-                pass
 
     def _continues(self, verdict: OtherTimeline) -> bool:
         """Whether all that this process ever received, births included, lies below the fork. Never after a restart."""

@@ -9,9 +9,9 @@ Invariants:
 from collections.abc import Callable
 from dataclasses import replace
 
-from cdc.source.identity import Identity, Known
+from cdc.source.identity import Identity, Known, altered_since
 from cdc.source.lsn import Lsn
-from cdc.source.publication import PublicationState
+from cdc.source.publication import PublicationChange, PublicationState
 from shapes.stream_record import StreamRecord, read_stream_record, write_stream_record
 from storage.disk import Disk
 from storage.limits import PROGRESS_RECORDS_KEPT
@@ -81,11 +81,26 @@ class Lineage:
         assert incarnation is not None
         return incarnation
 
+    def altered_since(self, now: Identity) -> tuple[PublicationChange, ...]:
+        """How the stream that a connection found differs from what was recorded last.
+
+        Not from what was known when the connection was asked for: a birth may have published its table since, and
+        somebody else may have taken out again what that birth published.
+        """
+        known = self.known()
+        return () if known is None else altered_since(known.identity, now)
+
     def published(self, publication: PublicationState) -> None:
         """The publication is like this now, and we know why."""
         record = self.record
-        if record is not None and record.identity is not None and record.identity.publication != publication:
-            self._write(replace(record, identity=replace(record.identity, publication=publication)))
+        if record is not None and record.identity is not None:
+            self.settled(replace(record.identity, publication=publication))
+
+    def settled(self, identity: Identity) -> None:
+        """The stream is like this now, and whoever it concerns has ended."""
+        record = self.record
+        if record is not None and record.identity != identity:
+            self._write(replace(record, identity=identity))
 
     def _write(self, record: StreamRecord) -> None:
         write_stream_record(self._disk, record)

@@ -88,7 +88,10 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class PublicationChanged:
-    """The stream goes on, but for these tables it may have had a hole: what is followed in them ends here."""
+    """The stream goes on, but for these tables it may have had a hole: what is followed in them ends here.
+
+    That is compared with what was known when the connection was asked for, which takes a while: see `altered_since`.
+    """
 
     changes: tuple[PublicationChange, ...]
     position: Resume | Behind
@@ -182,10 +185,16 @@ def judge(known: Known | None, now: ServerState, *, adopt: bool = False) -> Verd
             "it was set back to an earlier state"
         )
     position = Resume(confirmed) if confirmed == known.durable else Behind(known.durable, confirmed)
-    changes = changes_between(then.publication, now.identity.publication)
-    if then.options != now.identity.options:
-        changes = (PublicationChange(None, "the options of the stream changed"), *changes)
+    changes = altered_since(then, now.identity)
     return PublicationChanged(changes, position) if changes else position
+
+
+def altered_since(then: Identity, now: Identity) -> tuple[PublicationChange, ...]:
+    """In what the stream of the same history brings."""
+    changes = changes_between(then.publication, now.publication)
+    if then.options != now.options:
+        changes = (PublicationChange(None, "the options of the stream changed"), *changes)
+    return changes
 
 
 def compare_histories(known: Known, confirmed: Lsn, again: int | None) -> OtherHistory | None:

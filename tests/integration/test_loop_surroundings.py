@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
+import pytest
 
+from cdc.source.connections import Connection
+from cdc.source.ownership import share_publication
 from shapes.nursery import Order
 from shapes.reconciliation import reconcile
 from shapes.requests import Request
@@ -39,6 +42,11 @@ async def is_ready(loop: Loop, name: str, seconds: float = 20.0) -> None:
         return entry is not None and entry.shape.life is Life.READY
 
     await eventually(found, f"{name} to be ready", seconds)
+
+
+def ended(loop: Loop, handle: str) -> bool:
+    entry = loop.app.house.registry.find(handle)
+    return entry is not None and entry.shape.life is Life.ENDED
 
 
 async def test_a_start_does_not_wait_for_tables_that_somebody_has_for_himself(
@@ -179,6 +187,41 @@ async def test_ids_that_a_crash_of_the_server_took_back_keep_no_shape_from_being
         await loop.add("items", "items")
         await is_ready(loop, "items", 20)
         await loop.caught_up()
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+
+
+@pytest.mark.parametrize("is_altered", [False, True])
+async def test_a_birth_beside_a_connection_that_takes_its_time(
+    newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_altered: bool
+) -> None:
+    """The connection was asked for before the birth published its table, and looks at the publication after that.
+
+    What the birth did itself ends nothing; what somebody else did since ends the shape, though the publication is then
+    as it was when the connection was asked for.
+    """
+    newest_database.execute(ITEMS, FILL, "CREATE TABLE others (id int PRIMARY KEY)")
+    is_on_its_way, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(connection: Connection, publication: str) -> None:
+        is_on_its_way.set()
+        await may_go_on.wait()
+        await share_publication(connection, publication)
+
+    async with looping(newest_database, tmp_path) as loop:
+        await loop.add("others", "others")
+        monkeypatch.setattr("cdc.source.handshake.share_publication", slow)
+        newest_database.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+        await is_on_its_way.wait()
+        entry = await loop.add("items", "items")
+        if is_altered:
+            newest_database.execute("ALTER PUBLICATION shapelog DROP TABLE items")
+        may_go_on.set()
+        newest_database.execute("INSERT INTO items VALUES (1000, 'new')")
+        if is_altered:
+            await eventually(lambda: ended(loop, entry.handle), "the end of a shape with a hole", 40)
+            await is_ready(loop, "items", 40)
+        await loop.caught_up(40)
+        assert (loop.living("items").handle == entry.handle) is not is_altered
         assert loop.rows(loop.living("items")) == loop.table(ALL)
 
 

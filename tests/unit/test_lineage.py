@@ -231,3 +231,18 @@ def test_a_slot_that_stands_between_two_gs_is_no_other_history() -> None:
     assert compare_histories(known, Lsn(100), 5) is None
     assert compare_histories(known, Lsn(100), None) is not None, "there the commit must come again"
     assert compare_histories(known, Lsn(200), 6) is not None
+
+
+def test_what_a_connection_found_is_compared_with_what_was_recorded_last() -> None:
+    """Also the plugin's options; and what was recorded once is told no more."""
+    lineage = Folder().lineage()
+    lineage.begin(OURS, 500)
+    added = replace(OURS, publication=PublicationState("ours", 5, 8, tables={7: Member(7, 9, "t")}))
+    assert lineage.altered_since(OURS) == ()
+    lineage.published(added.publication)
+    assert lineage.altered_since(added) == (), "we did it ourselves"
+    assert [change.table for change in lineage.altered_since(OURS)] == [None, 7], "it is out again, and another one"
+    told = replace(added, options={"proto_version": "2"})
+    assert [change.table for change in lineage.altered_since(told)] == [None]
+    lineage.settled(told)
+    assert lineage.altered_since(told) == ()
