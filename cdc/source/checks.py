@@ -45,8 +45,8 @@ def check_version(facts: Facts) -> Iterator[Finding]:
         )
         return
     for bug in BUGS:
-        bad, good = bug.releases.get(facts.major, (0, 0))
-        if bad <= facts.minor < good:
+        if bug.is_in(facts.version):
+            _, good = bug.releases[facts.major]
             yield Finding(
                 "version",
                 Level.WARNING,

@@ -9,11 +9,18 @@ Invariants:
         done by somebody else, is told once, and makes every table wait for its writers again
     no table leaves the publication from the moment at which `publish` is asked for it
     in manual mode no statement here alters anything
+
+Servers before May 2025 (`STALE_PUBLICATION`) decode such a writer with what was published when it began, and remember
+that of the table until something else is published: of later transactions too, nothing of the table is sent. There,
+whenever a writer has ended, something is published that nobody sees (`_renew`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import psycopg
 import tenacity
@@ -21,7 +28,7 @@ import tenacity
 from cdc.source.alterations import Alterations
 from cdc.source.catalog import find_tables, read_leaves, read_publication, read_tables
 from cdc.source.connections import Connection, translate
-from cdc.source.errors import CannotPublish, NotPublished, TableBusy
+from cdc.source.errors import AccessRefused, CannotPublish, NotPublished, TableBusy
 from cdc.source.holder_queries import users_of, writers_of
 from cdc.source.holders import Holder
 from cdc.source.limits import (
@@ -48,6 +55,15 @@ from cdc.source.publication import (
     plan,
     quote,
 )
+from cdc.source.server_bugs import STALE_PUBLICATION
+
+log = logging.getLogger(__name__)
+
+RENEWED_PREFIX: Final = "shapelog.renewed"
+"""Of the logical message that comes with what is published for nobody to see."""
+
+_RENEWING: Final = quote("shapelog.renewing")
+"""Made and dropped in one transaction, so that nobody ever sees it."""
 
 Waiting = Callable[[str, tuple[Holder, ...]], None]
 """Told what is waited for and whom, whenever that changes."""
@@ -115,7 +131,7 @@ class Publisher:
                 for step in todo.steps:
                     await self._run(connection, step)
             found_count = self.alterations.count
-            await self.wait_for_writers(connection, parts - self._settled)
+            await self._settle(connection, tables.values(), parts - self._settled)
         self._settled |= parts
         assert self.baseline is not None, "looked at above"
         return Published(self.baseline, tables, leaves, self.alterations.found)
@@ -151,13 +167,22 @@ class Publisher:
         return tuple(due)
 
     async def wait_for_writers(
-        self, connection: Connection, oids: Iterable[int], seconds_max: float = WRITERS_SECONDS_MAX
+        self,
+        connection: Connection,
+        oids: Iterable[int],
+        seconds_max: float = WRITERS_SECONDS_MAX,
+        ended: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Wait for the transactions that may have written to the tables by now; later ones do not count."""
+        """Wait for the transactions that may have written to the tables by now; later ones do not count.
+
+        `ended` is called whenever some of them have ended, and first for those that did so before anybody looked.
+        """
         tables = list(oids)
         if not tables:
             return
         present = await writers_of(connection, tables)
+        if ended is not None:
+            await ended()
         shown: set[str] = set()
         end = asyncio.get_running_loop().time() + seconds_max
         while present:
@@ -171,7 +196,31 @@ class Publisher:
                 )
             await asyncio.sleep(POLL_SECONDS)
             still = await writers_of(connection, tables)
-            present = {number: still[number] for number in present if number in still}
+            before, present = present, {number: still[number] for number in present if number in still}
+            if ended is not None and len(present) < len(before):
+                await ended()
+
+    async def _settle(self, connection: Connection, tables: Iterable[TableState], parts: Iterable[int]) -> None:
+        """Wait for whoever wrote to the tables before, so that the server sends all that comes after."""
+        is_stale = self.mode == "managed" and STALE_PUBLICATION.is_in(connection.info.server_version)
+        some = next(iter(tables), None)
+        ended = partial(self._renew, connection, some) if is_stale and some is not None else None
+        await self.wait_for_writers(connection, parts, ended=ended)
+
+    async def _renew(self, connection: Connection, table: TableState) -> None:
+        """Let the server forget what it has cached of publications: whatever is published makes it do so.
+
+        What it sent of the table until now may be less than a new connection would send. So a commit follows that both
+        send: histories are compared by their last one (see `identity`).
+        """
+        sql = (
+            f"CREATE PUBLICATION {_RENEWING} FOR TABLE ONLY {table.sql}; DROP PUBLICATION {_RENEWING}; "
+            f"SELECT pg_logical_emit_message(true, '{RENEWED_PREFIX}', '');"
+        )
+        try:
+            await self._run(connection, Step(sql, table.oid))
+        except AccessRefused as refused:
+            log.warning("changes of %s may be missing until the next table is published: %s", table, refused)
 
     async def _look(self, connection: Connection, ours: Step | None = None) -> PublicationState:
         """Compare with the last look, in our turn: what is not `ours` was done by somebody else."""

@@ -19,6 +19,18 @@ class Bug:
     releases: Mapping[int, tuple[int, int]]
     """For each major version, the first minor release that has it and the first that has it not."""
 
+    def is_in(self, version: int) -> bool:
+        """Whether a server has it, by its `server_version_num`."""
+        major, minor = divmod(version, 10_000)
+        bad, good = self.releases.get(major, (0, 0))
+        return bad <= minor < good
+
+
+STALE_PUBLICATION: Final = Bug(
+    "changes can be lost when a table is published, or altered under a weak lock, while others write to it",
+    "https://postgr.es/c/4909b38af",
+    {14: (0, 18), 15: (0, 13), 16: (0, 9), 17: (0, 5)},
+)
 
 BUGS: Final = (
     Bug(
@@ -31,11 +43,7 @@ BUGS: Final = (
         "https://postgr.es/c/bb19b70081",
         {14: (0, 13), 15: (0, 8), 16: (0, 4)},
     ),
-    Bug(
-        "changes can be lost when a table is published, or altered under a weak lock, while others write to it",
-        "https://postgr.es/c/4909b38af",
-        {14: (0, 18), 15: (0, 13), 16: (0, 9), 17: (0, 5)},
-    ),
+    STALE_PUBLICATION,
     Bug(
         "much DDL beside open transactions can end decoding with a memory allocation failure",
         "https://postgr.es/c/d87d07b7a",

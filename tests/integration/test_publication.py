@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from cdc.source import attempt
+from cdc.source import publisher as publisher_module
 from cdc.source.attempt import Arrived, PublicationAltered
 from cdc.source.catalog import read_publication, read_published
 from cdc.source.connections import Connection, connect_sql
@@ -17,8 +18,9 @@ from cdc.source.fragments import Fragment
 from cdc.source.holders import Holder
 from cdc.source.identity import PublicationChanged
 from cdc.source.limits import POLL_SECONDS, PUBLICATION_CHECK_SECONDS, PUBLICATION_GRACE_SECONDS
-from cdc.source.publication import OldRow, leaves_to_roots
+from cdc.source.publication import Mode, OldRow, leaves_to_roots
 from cdc.source.publisher import Publisher
+from cdc.source.server_bugs import Bug
 from cdc.source.session import Session
 from tests.follower import Follower, following, settings_for
 from tests.postgres import Database, Server
@@ -283,6 +285,51 @@ async def test_a_table_that_others_took_out_and_added_waits_for_its_writers_agai
     assert [change.text.split(" ", 3)[3] for change in published.changes] == [
         "was taken out and added again, or its filter or columns were altered"
     ]
+
+
+@pytest.mark.parametrize("mode", ["managed", "manual"])
+async def test_a_server_that_remembers_what_was_published_forgets_it_whenever_a_writer_has_ended(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    """Those before May 2025 take the table for unpublished after such a writer, and send nothing of later ones."""
+    version = newest_database.value("SELECT current_setting('server_version_num')::int") // 10_000
+    monkeypatch.setattr(publisher_module, "STALE_PUBLICATION", Bug("", "", {version: (0, 99)}))
+    newest_database.execute(
+        "CREATE TABLE t (i int)",
+        "CREATE TABLE other (i int)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION p FOR TABLE other WITH (publish_generated_columns = stored)",
+        "SELECT pg_create_logical_replication_slot('looking', 'pgoutput')",
+    )
+
+    def sent() -> str:
+        """The kinds of messages: an insert of a writer, and ours."""
+        peek: LiteralString = """
+            SELECT chr(get_byte(data, 0)) FROM pg_logical_slot_peek_binary_changes(
+                'looking', NULL, NULL, 'proto_version', '1', 'publication_names', 'p', 'messages', 'true'
+            )
+        """
+        return "".join(found for (found,) in newest_database.execute(peek) if found in "IM")
+
+    async with connected(newest_database) as connection:
+        with psycopg.connect(newest_database.conninfo()) as first, psycopg.connect(newest_database.conninfo()) as last:
+            for writer in (first, last):
+                writer.execute("INSERT INTO t VALUES (1)")
+                writer.execute("INSERT INTO other VALUES (1)")
+            if mode == "manual":
+                newest_database.execute("ALTER PUBLICATION p ADD TABLE t")
+            shown: list[tuple[Holder, ...]] = []
+            publisher = Publisher("p", mode, waiting=lambda _, holders: shown.append(holders))
+            publishing = asyncio.create_task(publisher.publish(connection, ["t"]))
+            await eventually(lambda: len(shown) == 1, "both writers to be waited for")
+            first.commit()
+            await eventually(lambda: len(shown) == 2, "the first to be missed")
+            last.commit()
+        published = await asyncio.wait_for(publishing, 20)
+        assert published.changes == await publisher.changes(connection) == (), "nobody altered anything"
+    assert sent() == ("MIMIM" if mode == "managed" else "II")
+    assert newest_database.value("SELECT count(*) FROM pg_publication") == 1
+    newest_database.execute("SELECT pg_drop_replication_slot('looking')")
 
 
 async def test_a_table_that_others_take_out_while_its_writers_are_waited_for_is_published_again(
