@@ -20,7 +20,7 @@ from cdc.source.catalog import read_mark
 from cdc.source.connections import fetch
 from cdc.source.errors import ConnectionFault, Refusal, ServerStopping, SourceError, StreamEnded
 from cdc.source.fragments import Event, KeepAlive
-from cdc.source.handshake import Opened, Settings, stream_refusal
+from cdc.source.handshake import Opened, Settings
 from cdc.source.identity import Identity, Proceed
 from cdc.source.limits import (
     CONNECT_SECONDS_MAX,
@@ -34,6 +34,7 @@ from cdc.source.lsn import Lsn
 from cdc.source.pgoutput import Decoder
 from cdc.source.publication import PublicationChange
 from cdc.source.publisher import Publisher
+from cdc.source.refusals import stream_refusal
 from cdc.source.relations import Relations
 from cdc.source.replies import Replies
 from cdc.source.silence import read_work
@@ -127,6 +128,11 @@ class Attempt:
             self._reading_since = None
         notices, self._notices = self._notices, []
         return notices
+
+    @property
+    def was_good(self) -> bool:
+        """Whether it got something done: the server may forget more than it could at its start."""
+        return self.replies.flushed > self.opened.flushed
 
     @property
     def is_receiving(self) -> bool:

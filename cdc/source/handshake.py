@@ -7,8 +7,8 @@ server shuts down, since Postgres ends ordinary sessions before it waits for its
 """
 
 import asyncio
-import contextlib
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -17,20 +17,15 @@ from cdc.source.checks import START_UP, run_checks
 from cdc.source.connections import Connection, connect_replication, connect_sql, fetch
 from cdc.source.copy_both import CopyBoth, Framing, start_stream
 from cdc.source.errors import (
-    AccessRefused,
     ConnectionFault,
     NotPublished,
     ServerUnfit,
     SlotBusy,
     SlotExists,
-    SlotLost,
-    SourceError,
     StandbyServer,
-    StreamEnded,
     StreamRefused,
 )
 from cdc.source.facts import Level
-from cdc.source.holder_queries import session_of
 from cdc.source.holders import Holder
 from cdc.source.identity import (
     AheadGap,
@@ -51,23 +46,28 @@ from cdc.source.identity import (
 )
 from cdc.source.limits import (
     CONNECT_SECONDS_MAX,
-    HISTORY_SECONDS_MAX,
     RECONNECT_SECONDS_MAX,
     SHUTDOWN_SECONDS_MAX,
     SLOT_CREATION_SECONDS_MAX,
 )
+from cdc.source.looking_back import Look, look_back
 from cdc.source.lsn import LSN_ZERO, Lsn, format_lsn
 from cdc.source.ownership import own_slot, share_publication
 from cdc.source.publication import Mode, OldRow, quote
 from cdc.source.publisher import Publisher
+from cdc.source.refusals import stream_refusal
 from cdc.source.server_facts import read_facts
 from cdc.source.server_state import read_server_state
-from cdc.source.slot_commands import create_slot, last_commit_below, read_slot
+from cdc.source.slot import SlotState
+from cdc.source.slot_commands import create_slot, read_slot
+from cdc.source.slot_readers import busy_slot, free_slot
 
 log = logging.getLogger(__name__)
 
 APPLICATION_SLOT_CHARACTERS: Final = 40
 """Of the slot's name in `application_name`, which Postgres cuts at 63 bytes; the instance must survive."""
+
+_SLOT_HELD: Final = "the slot, which a connection of ours that is lost still has"
 
 Waiting = Callable[[str, tuple[Holder, ...]], None]
 """Told what is waited for and whom, whenever that changes."""
@@ -119,6 +119,8 @@ class Claim:
     """The server was found fit."""
     made_slot: bool = False
     """We saw that there was no such slot, and asked for it; the answer may be lost, but the slot is ours then."""
+    look: Look | None = None
+    """What the server is asked to look up at present."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ async def _start(
         # Before the slot: a slot that is older than its publication cannot be read.
         await publisher.publish(control, settings.tables, settings.old_row)
     publication = await publisher.connected(control)
+    await free_slot(control, settings.slot, _of_ours(settings), lambda holder: waiting(_SLOT_HELD, (holder,)))
     state = await read_server_state(control, replication, settings.slot, publication, options)
     verdict = judge(known, state, adopt=settings.adopt or claim.made_slot)
     if isinstance(verdict, Unclaimed | Lost | AheadGap | OtherSystem):
@@ -213,7 +216,7 @@ async def _start(
             hint="Who dropped it? Run `shapelog recover --resnapshot`: publication and slot are made anew.",
         )
     if known is not None and isinstance(verdict, Behind | PublicationChanged):
-        verdict = await _other_history(settings, control, known, verdict) or verdict
+        verdict = await _other_history(settings, control, claim, known, verdict, state.slot) or verdict
     if isinstance(verdict, Fresh) and verdict.slot is None:
         await asyncio.to_thread(settings.before_slot)
         claim.made_slot = True
@@ -250,23 +253,32 @@ async def _start(
 
 
 async def _other_history(
-    settings: Settings, control: Connection, known: Known, verdict: Behind | PublicationChanged
+    settings: Settings,
+    control: Connection,
+    claim: Claim,
+    known: Known,
+    verdict: Behind | PublicationChanged,
+    slot: SlotState | None,
 ) -> OtherHistory | None:
-    """Let a slot that is behind us show what it would send again, and compare it with what we had."""
+    """Compare what a slot that is behind us would send again with what we had."""
     position = verdict.position if isinstance(verdict, PublicationChanged) else verdict
     if not isinstance(position, Behind):
         return None
-    log.info("the slot has forgotten what we confirmed, and is asked what it would send again")
+    restart = None if slot is None else slot.restart_lsn
+    claim.look = Look(restart or position.confirmed, known.durable, control.info.backend_pid, time.monotonic())
+    log.info("the slot has forgotten what we confirmed, and is asked what it would send again: %s", claim.look)
     try:
-        async with asyncio.timeout(HISTORY_SECONDS_MAX):
-            again = await last_commit_below(control, settings.slot, settings.plugin_options, known.durable)
-    except TimeoutError:
-        raise ConnectionFault(f"the server did not look up what it forgot within {HISTORY_SECONDS_MAX:g} s") from None
+        again = await look_back(control, settings.slot, settings.plugin_options, known.durable)
     except SlotBusy as busy:
-        raise await _busy(settings, control, busy.message) from None
-    except SourceError as failed:
-        raise history_refusal(failed, control.info.user) from None
+        raise await busy_slot(control, settings.slot, _of_ours(settings), busy.message) from None
+    finally:
+        claim.look = None
     return compare_histories(known, position.confirmed, again)
+
+
+def _of_ours(settings: Settings) -> str:
+    """How the names of all connections begin that may ever have read this slot for us."""
+    return application_name(settings.slot, "")
 
 
 async def _start_stream(settings: Settings, control: Connection, replication: Connection, start: Lsn) -> CopyBoth:
@@ -277,7 +289,7 @@ async def _start_stream(settings: Settings, control: Connection, replication: Co
         raise ConnectionFault("the server did not answer START_REPLICATION in time") from None
     except StreamRefused as refused:
         if refused.sqlstate == "55006":
-            raise await _busy(settings, control, refused.message) from None
+            raise await busy_slot(control, settings.slot, _of_ours(settings), refused.message) from None
         raise stream_refusal(refused) from None
 
 
@@ -289,51 +301,6 @@ async def _check_position(settings: Settings, control: Connection, start: Lsn) -
     confirmed = slot.confirmed_flush_lsn or LSN_ZERO
     if confirmed > start:
         raise refusal(AheadGap(confirmed, start))
-
-
-async def _busy(settings: Settings, control: Connection, message: str) -> SlotBusy:
-    """Somebody streams: a dead connection of ours, which is ended, or somebody else, who is named.
-
-    The dead connection may even be another process's of ours: we have the lock, so it can be no living one.
-    """
-    slot = await read_slot(control, settings.slot)
-    if slot is None or slot.active_pid is None:
-        return SlotBusy(message)
-    holder = await session_of(control, slot.active_pid)
-    ours = holder is not None and holder.application.startswith(application_name(settings.slot, ""))
-    if ours:
-        with contextlib.suppress(AccessRefused):  # it logged in with more rights than we have: the server must notice
-            await fetch(control, "SELECT pg_terminate_backend(%s)", slot.active_pid)
-    return SlotBusy(f"{message}: {holder or 'it just ended'}")
-
-
-def stream_refusal(ended: ConnectionFault) -> Exception:
-    """Our name for the reason why a stream ended or did not start; what asking again cannot mend is a refusal."""
-    match ended.facts.get("sqlstate"):
-        case "55000":  # object_not_in_prerequisite_state: the slot was invalidated
-            return SlotLost(ended.message)
-        case "42704":  # undefined_object: the slot was there a moment ago, so it is the publication
-            return NotPublished(
-                ended.message,
-                hint="The slot needs the publication that was there when the changes were made; after it was dropped, "
-                "even if it was made again, run `shapelog recover --resnapshot`.",
-            )
-        case _:
-            return ended
-
-
-def history_refusal(failed: SourceError, role: str) -> Exception:
-    """Our name for the reason why a slot does not show what it would send again."""
-    if isinstance(failed, ConnectionFault | AccessRefused):
-        return failed  # that says nothing of what is there
-    if failed.facts.get("sqlstate") == "53400":  # configuration_limit_exceeded
-        # The server keeps all that it decodes for us in a temporary file; for a stream it does not.
-        return ServerUnfit(
-            f"what the slot would send again cannot be compared with what we have: {failed.message}",
-            hint=f"As a superuser, run ALTER ROLE {quote(role)} SET temp_file_limit = -1; then start again.",
-            **failed.facts,
-        )
-    return stream_refusal(StreamEnded(failed.message, **failed.facts))  # as the stream itself would fail there
 
 
 def _literal(text: str) -> str:

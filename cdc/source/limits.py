@@ -77,6 +77,10 @@ of the server that is WAL since the last checkpoint or two. After so long the co
 POLL_SECONDS: Final = 0.25
 """Between two looks at what is waited for in the server: soon enough for a person, rare enough for the server."""
 
+FREE_POLL_SECONDS: Final = 0.025
+"""Between two looks whether a lost connection of ours has let go of the slot, once it was ended: it takes the server
+milliseconds, and all readers wait."""
+
 OWNERSHIP_SECONDS_MAX: Final = 60.0
 """What a start waits for another process to let go of the slot; above what a server needs to miss a dead client."""
 

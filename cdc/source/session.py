@@ -33,6 +33,7 @@ from cdc.source.errors import ConnectionFault, Unreachable
 from cdc.source.handshake import Claim, Settings, Waiting, application_name, open_attempt
 from cdc.source.identity import Known
 from cdc.source.limits import RECONNECT_SECONDS_MAX
+from cdc.source.looking_back import Look
 from cdc.source.lsn import LSN_ZERO, Lsn
 from cdc.source.publisher import Publisher
 from cdc.source.relations import Relations
@@ -41,7 +42,8 @@ from cdc.source.standstill import Standstill
 log = logging.getLogger(__name__)
 
 SHORT_LIFE_SECONDS: Final = 2 * RECONNECT_SECONDS_MAX
-"""A connection that lived longer was a good one: after it, the first new attempt is made at once again."""
+"""A connection that lived longer was a good one, as is one on which something was confirmed: after it, the first new
+attempt is made at once again."""
 
 
 def _log_waiting(what: str, holders: tuple[object, ...]) -> None:
@@ -112,6 +114,11 @@ class Session:
         return self._attempt
 
     @property
+    def look(self) -> Look | None:
+        """What the server is looking up before the stream can begin, if that keeps us waiting."""
+        return self._claim.look
+
+    @property
     def is_receiving(self) -> bool:
         """Whether something has come that `next` has not handed on yet."""
         return self._attempt is not None and self._attempt.is_receiving
@@ -159,7 +166,7 @@ class Session:
         if known is not None and self.standstill.failed(fault, known.durable):
             log.error("the stream stands still: %s", self.standstill.fault)
         attempt = await self._drop()
-        if attempt is not None and time.monotonic() - attempt.started > SHORT_LIFE_SECONDS:
+        if attempt is not None and (attempt.was_good or time.monotonic() - attempt.started > SHORT_LIFE_SECONDS):
             self._tries = self._try = None
         if self._try is not None:
             with self._try:

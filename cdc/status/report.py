@@ -10,13 +10,15 @@ from cdc.app import App
 from cdc.insurance.insurer import Insurer
 from cdc.limits import STATUS_LOGS_MAX
 from cdc.source.connections import printable
+from cdc.source.limits import HISTORY_SECONDS_MAX
+from cdc.source.looking_back import Look
 from cdc.source.lsn import format_lsn
 from cdc.status.change_rates import ChangeRates
 from cdc.status.custody import Custody, custody_of
 from cdc.status.shape_facts import awaited_facts, birth_facts, counted, name_of, shape_facts
 from cdc.status.slot_cost import SlotLook, WalRate, seconds_left
 from cdc.status.slot_watch import SlotWatch
-from cdc.status.words import cost_words, hold_words, insurance_words
+from cdc.status.words import cost_words, hold_words, insurance_words, look_words
 from flush_tracker.explanation import Explanation
 from shapes.registry import Entry
 from shapes.service import ShapeService, State
@@ -60,6 +62,7 @@ class StatusDesk:
                 "made": house.session.attempts_count,
                 "fault": None if house.session.fault is None else str(house.session.fault),
                 "stuck": None if house.session.standstill.fault is None else str(house.session.standstill.fault),
+                "look": look_facts(house.session.look),
             },
             "confirmed_flush_lsn": confirmed,
             "global_flushed_lsn": format_lsn(explained.g.lsn),
@@ -137,6 +140,23 @@ class StatusDesk:
     def _disk_fault(self) -> str | None:
         fault = self._app.house.store.fault or self._app.acknowledger.fault
         return None if fault is None else str(fault)
+
+
+def look_facts(look: Look | None) -> dict[str, Any] | None:
+    """What a new connection waits for before its stream begins, as JSON."""
+    if look is None:
+        return None
+    seconds = time.monotonic() - look.started
+    facts = {
+        "since": _moment(time.time() - seconds),
+        "seconds": round(seconds, 3),
+        "seconds_max": HISTORY_SECONDS_MAX,
+        "from_lsn": format_lsn(look.start),
+        "to_lsn": format_lsn(look.end),
+        "bytes": look.size,
+        "pid": look.pid,
+    }
+    return facts | {"explanation": look_words(facts)}
 
 
 def slot_facts(name: str, look: SlotLook | None, rate: WalRate) -> dict[str, Any]:

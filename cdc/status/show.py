@@ -16,6 +16,8 @@ def show_status(status: dict[str, Any]) -> None:
         typer.echo(f"DAMAGED  {name}: {fault}")
     if connection is not None and connection["stuck"]:
         typer.echo(f"THE STREAM STANDS STILL  {connection['stuck']}")
+    elif connection is not None and connection["look"]:
+        typer.echo(f"COMPARING  {connection['look']['explanation']}")
     elif connection is not None and not connection["is_up"]:
         typer.echo(f"NOT CONNECTED  {connection['fault'] or 'no attempt has succeeded yet'}")
     if status.get("disk_fault"):

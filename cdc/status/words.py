@@ -77,6 +77,16 @@ def hold_words(explained: Explanation, name_of: Callable[[int], str]) -> str:
     )
 
 
+def look_words(look: Mapping[str, Any]) -> str:
+    """What keeps a new connection from beginning its stream; of the `look` of a status."""
+    where = f"from {look['from_lsn']} to {look['to_lsn']}, {size_words(look['bytes'])}"
+    return (
+        f"the server has forgotten what was confirmed, and looks up what it would send again: its process "
+        f"{look['pid']} decodes the WAL {where}, since {look['since']}, for {span_words(look['seconds'])}; "
+        f"after {span_words(look['seconds_max'])} it is asked anew"
+    )
+
+
 def cost_words(slot: Mapping[str, Any]) -> str:
     """What the slot costs; of the `slot` of a status."""
     if not slot["exists"]:

@@ -5,6 +5,7 @@ Invariants:
     no label has a shape's name or a table's: ten thousand shapes must not make ten thousand series
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
@@ -35,6 +36,7 @@ class ProgramMetric(StrEnum):
     SEEN_LSN = "shapelog_source_seen_lsn"
     COMMIT_LAG = "shapelog_source_commit_lag_seconds"
     STUCK = "shapelog_source_stuck"
+    LOOK_SECONDS = "shapelog_source_look_seconds"
     SLOT_FOUND = "shapelog_slot_found"
     SLOT_HEALTH = "shapelog_slot_health"
     SLOT_ACTIVE = "shapelog_slot_active"
@@ -116,6 +118,8 @@ class ProgramCollector(Collector):
         if (lag := self._app.capture.commit_lag_seconds) is not None:
             yield _gauge(ProgramMetric.COMMIT_LAG, lag)
         yield _gauge(ProgramMetric.STUCK, session.standstill.fault is not None)
+        look = session.look
+        yield _gauge(ProgramMetric.LOOK_SECONDS, 0 if look is None else time.monotonic() - look.started)
 
     def _slot(self, look: SlotLook | None) -> Iterator[Metric]:
         yield _gauge(ProgramMetric.SLOT_FOUND, look is not None and look.slot is not None)

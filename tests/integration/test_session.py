@@ -208,6 +208,30 @@ async def test_a_walsender_that_does_nothing_and_says_nothing_is_given_up(
         await asyncio.wait_for(following_on, 30)
 
 
+async def test_a_lost_connection_that_still_has_the_slot_is_waited_for_and_not_run_into(
+    database: Database, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its walsender takes its time, as one that decodes does: each attempt that fails on it makes the pauses longer."""
+    database.execute("CREATE TABLE t (i int)")
+    settings = settings_for(database.conninfo(host="127.0.0.1", port=proxy.port), "t")
+    with caplog.at_level(logging.WARNING):
+        async with following(settings) as (session, follower):
+            await follower.follow(session, lambda: bool(follower.connected))
+            assert session.attempt is not None
+            pid = session.attempt.opened.replication.info.backend_pid
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                proxy.cut()
+                following_on = asyncio.ensure_future(follower.follow(session, lambda: follower.values("i") == ["1"]))
+                await eventually(lambda: f"still has: process {pid} " in caplog.text, "it to be waited for")
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            database.execute("INSERT INTO t VALUES (1)")
+            await asyncio.wait_for(following_on, 30)
+            assert session.attempts_count == 2
+    assert caplog.text.count("disconnected: ") == 1, "the cut itself"
+
+
 async def test_a_reader_that_is_in_the_way_is_named(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     """Somebody else streams from our slot: not a reason to end him, nor to give up at once."""
     settings = settings_for(database.conninfo(), patience_seconds=1.0)

@@ -1,6 +1,7 @@
 """A server whose disk is set back to an earlier moment on the same timeline; one that forgot us lawfully in a crash."""
 
 import asyncio
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -13,8 +14,18 @@ from cdc.source.attempt import Connected
 from cdc.source.errors import ServerUnfit
 from cdc.source.handshake import open_attempt
 from cdc.source.identity import Behind, Verdict
+from cdc.source.limits import HISTORY_SECONDS_MAX
+from cdc.source.slot_commands import last_commit_below
+from cdc.status.change_rates import ChangeRates
+from cdc.status.report import StatusDesk
+from cdc.status.show import show_status
+from cdc.status.slot_watch import SlotWatch
+from cdc.telemetry.metrics import exposition
 from shapes.capture import Capture
 from shapes.endings import HISTORY_REPLACED
+from shapes.http.app import ShapeApp
+from shapes.http.settings import HttpSettings
+from shapes.service import ShapeService
 from storage.catalog_records import Life
 from tests.loop import Loop, looping
 from tests.postgres import WANTED, Database, Server, new_database
@@ -180,6 +191,60 @@ async def test_a_crash_of_the_server_that_forgets_a_confirmation_ends_nothing(
     async with looping(database, tmp_path) as loop:
         await loop.caught_up(60)
         assert loop.living("items").handle == before.handle
+
+
+async def test_a_history_that_is_looked_up_shows_until_it_is(
+    own_server: Callable[..., Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing moves meanwhile, which may be an hour: whoever asks is told what it is that he waits for."""
+    found = asyncio.Event()
+
+    async def found_then(*asked: Any) -> int | None:
+        await found.wait()
+        return await last_commit_below(*asked)
+
+    monkeypatch.setattr("cdc.source.looking_back.last_commit_below", found_then)
+    server = own_server(max(WANTED), checkpoint_timeout="1h")
+    database = new_database(server)
+    database.execute(ITEMS)
+    async with looping(database, tmp_path) as loop:
+        await loop.add("items", "items")
+        database.execute("CHECKPOINT")
+        write(database, 3, "confirmed and forgotten")
+        await loop.caught_up()
+    server.stop("immediate")
+    server.start()
+    async with looping(database, tmp_path) as loop:
+        app = loop.app
+        watch = SlotWatch(database.conninfo(), "shapelog", "tests")
+        service = ShapeService(app.house, app.nursery)
+        desk = StatusDesk(app, service, watch, ChangeRates())
+        async with watch.running():
+            await eventually(lambda: app.house.session.look is not None, "the histories to be compared", 60)
+            status = await desk.status()
+            look = status["connection"]["look"]
+            show_status(status)
+            numbers = (await exposition(app, service, desk, ShapeApp(service, HttpSettings()))()).decode()
+            [waited] = re.findall(r"^shapelog_source_look_seconds (\S+)$", numbers, re.MULTILINE)
+            assert float(waited) > look["seconds"]
+            assert status["state"] == "waiting"
+            assert look["pid"] in [pid for (pid,) in database.execute("SELECT pid FROM pg_stat_activity")]
+            assert look["to_lsn"] == status["global_flushed_lsn"]
+            assert look["from_lsn"] == status["slot"]["restart_lsn"]
+            assert 0 < look["seconds"] < look["seconds_max"] == HISTORY_SECONDS_MAX
+            found.set()
+            await loop.caught_up(60)
+            assert (await desk.status())["connection"]["look"] is None
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+    said = capsys.readouterr().out
+    assert "COMPARING  the server has forgotten what was confirmed" in said
+    assert f"its process {look['pid']} decodes the WAL" in said
+    assert f"from {look['from_lsn']} to {look['to_lsn']}" in said
+    assert f"since {look['since']}" in said
+    assert "NOT CONNECTED" not in said
 
 
 @VERSIONS

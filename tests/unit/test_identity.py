@@ -22,7 +22,6 @@ from cdc.source.errors import (
     SourceError,
     StreamEnded,
 )
-from cdc.source.handshake import history_refusal
 from cdc.source.identity import (
     AheadGap,
     Behind,
@@ -43,6 +42,7 @@ from cdc.source.identity import (
 )
 from cdc.source.lsn import Lsn
 from cdc.source.publication import Member, PublicationState
+from cdc.source.refusals import history_refusal
 from cdc.source.server_state import parse_history
 from cdc.source.slot import SlotState
 

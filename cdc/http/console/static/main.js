@@ -95,6 +95,8 @@ function* found(status) {
   if (status === null) return;
   if (status.connection.stuck) {
     yield ["fault", `The stream stands still: ${status.connection.stuck}`];
+  } else if (status.connection.look) {
+    yield ["warning", `Nothing comes yet: ${status.connection.look.explanation}.`];
   } else if (!status.connection.is_up) {
     const fault = status.connection.fault ?? "no attempt has succeeded yet";
     yield ["fault", `Not connected to Postgres: ${fault}`];
