@@ -81,7 +81,7 @@ def look_words(look: Mapping[str, Any]) -> str:
     """What keeps a new connection from beginning its stream; of the `look` of a status."""
     where = f"from {look['from_lsn']} to {look['to_lsn']}, {size_words(look['bytes'])}"
     return (
-        f"the server has forgotten what was confirmed, and looks up what it would send again: its process "
+        f"the slot is behind what was confirmed, and the server looks up what it would send again: its process "
         f"{look['pid']} decodes the WAL {where}, since {look['since']}, for {span_words(look['seconds'])}; "
         f"after {span_words(look['seconds_max'])} it is asked anew"
     )

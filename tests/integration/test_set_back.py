@@ -240,7 +240,7 @@ async def test_a_history_that_is_looked_up_shows_until_it_is(
             assert (await desk.status())["connection"]["look"] is None
         assert loop.rows(loop.living("items")) == loop.table(ALL)
     said = capsys.readouterr().out
-    assert "COMPARING  the server has forgotten what was confirmed" in said
+    assert "COMPARING  the slot is behind what was confirmed" in said
     assert f"its process {look['pid']} decodes the WAL" in said
     assert f"from {look['from_lsn']} to {look['to_lsn']}" in said
     assert f"since {look['since']}" in said
