@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from cdc.source import session as module
+from cdc.source.attempt import Delivery
 from cdc.source.errors import ConnectionFault, Refusal, Unreachable
 from cdc.source.session import Session
 from tests.follower import settings_for
@@ -39,7 +40,7 @@ class CutSoon:
     started: float = float("inf")
     was_good: bool = True
 
-    async def deliveries(self) -> list[module.Delivery]:
+    async def deliveries(self) -> list[Delivery]:
         raise ConnectionFault("it was cut") if self.number < ATTEMPTS else Refusal("enough")
 
     async def close(self) -> None:
