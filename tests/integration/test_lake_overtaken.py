@@ -1,12 +1,15 @@
 """What a writer reads goes while it reads: a twin had it first, somebody removed the shape, or a base was replaced."""
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from storage.lake.errors import LogGap
-from storage.lake.tasks import Done, Work, run
+from storage.lake.materialize import Order, Told, materialize
+from storage.lake.spark import run_here
+from storage.lake.tasks import Done, ReadPiece, Work, run
 from storage.lake.writer import LakeWriter
 from tests.integration.test_lake_folded import AWAY, Shorten, compacted, folded, update
 from tests.lakes import Lakes
@@ -77,6 +80,78 @@ def test_rows_that_a_lake_does_not_have_are_missed(lakes: Lakes) -> None:
     before_its_work(writer, lambda: folded(lakes))
     with pytest.raises(LogGap):
         writer.step()
+
+
+@pytest.mark.parametrize("shortened", [compacted, folded])
+def test_who_follows_with_states_only_goes_on_over_a_fold_in_mid_read(lakes: Lakes, shortened: Shorten) -> None:
+    """Nobody has to start it again; the process ended here once."""
+    update(lakes, 2)
+    lakes.writer(state_only=True).step()
+    update(lakes, 8)
+    order, met = Order(lakes.data, lakes.root, every_seconds=0.01), list[int]()
+    behind_its_leases = time.time_ns() // 1000 + AWAY
+
+    def runner(work: Sequence[Work]) -> list[Done]:
+        met.append(len(work))
+        if len(met) == 1:
+            update(lakes, 4)
+            assert shortened(lakes, behind_its_leases)
+        return run_here(work)
+
+    def tell(told: Told) -> None:
+        if told.step.version is not None and told.step.version.lsn == lakes.bank.lsn:
+            order.stop.set()
+
+    materialize(order, runner, tell)
+    assert lakes.latest().tables == ["checking", "savings"]
+    lakes.check()
+
+
+@pytest.mark.parametrize("shortened", [compacted, folded])
+def test_a_fold_in_mid_read_hides_no_rows_that_are_gone(lakes: Lakes, shortened: Shorten) -> None:
+    """One table was folded; the other's log is gone, and nothing says where its rows are."""
+    for name in ("checking", "savings"):
+        update(lakes, 2, name)
+    lakes.writer(state_only=True).step()
+    update(lakes, 8, "checking")
+    update(lakes, 8)
+    writer = lakes.writer()
+
+    def happens() -> None:
+        update(lakes, 4)
+        assert shortened(lakes)
+        lakes.bank.store.remove_log(lakes.bank.logs["checking"])
+
+    before_its_work(writer, happens)
+    assert writer.step().overtaken is not None, "what was folded is had from elsewhere"
+    for _ in range(2):
+        with pytest.raises(LogGap, match="checking"):
+            writer.step()
+    assert lakes.latest().number == 1
+
+
+def test_a_base_with_which_a_history_begins_is_folded_in_mid_read(lakes: Lakes) -> None:
+    """It misses nothing, as it has not begun."""
+    update(lakes, 8)
+    writer = lakes.writer()
+    met = list[int]()
+
+    def runner(work: Sequence[Work]) -> list[Done]:
+        if isinstance(work[0], ReadPiece):
+            met.append(len(work))
+            if len(met) == 1:
+                update(lakes, 4)
+                assert folded(lakes)
+        return run_here(work)
+
+    writer._run = writer._next._run = runner
+    assert writer.step().overtaken is not None
+    while writer.step().version is not None:
+        pass
+    assert lakes.latest().lsn == lakes.bank.lsn
+    expected = lakes.bank.history[lakes.bank.lsn]["savings"]
+    rows = lakes.latest().table("savings").arrow().to_pylist()
+    assert {str(row["id"]): row["note"] for row in rows} == {key: row["note"] for key, row in expected.items()}
 
 
 def test_a_shape_is_removed_while_its_rows_are_read(lakes: Lakes) -> None:
