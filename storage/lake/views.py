@@ -15,7 +15,7 @@ from storage.disk import LocalDisk
 from storage.lake.delta_log import DeltaLog
 from storage.lake.lake_layout import SIDES, TABLES, link_path, side_folder, view_cut, view_folder
 from storage.lake.parquet_files import sync_file
-from storage.lake.versions import TableVersion, latest_version
+from storage.lake.versions import TableVersion, Version, latest_version
 from storage.layout import TEMPORARY_SUFFIX
 
 
@@ -29,6 +29,17 @@ class Views:
         self._unique = unique
         self.shown = 0
         """The version that was shown last."""
+        self._links: dict[Path, str | None] = {}
+        """Where each link leads then; None where there is none."""
+
+    def look_again(self) -> None:
+        """Show the newest version once more if a link leads elsewhere: a slow twin died right behind an older view.
+
+        Else whoever reads plain Parquet would have that one until there is another version, which a quiet database
+        may not have for days. A look is a system call for each link.
+        """
+        if any(_target(link) != known for link, known in self._links.items()):
+            self.show()
 
     def show(self) -> None:
         """Show the newest version: again, perhaps, after a crash."""
@@ -46,7 +57,18 @@ class Views:
             newest = latest_version(self._lake)
             if newest is None or newest.number == version.number:
                 self.shown = version.number
+                self._links = self._links_of(version)
                 return  # a slow twin may have shown an older one: whoever sees that shows the newest again
+
+    def _links_of(self, version: Version) -> dict[Path, str | None]:
+        """Where each link leads if a version is shown."""
+        found = dict[Path, str | None]()
+        for name in self._lake.names(TABLES):
+            table = version.table(name)
+            for side in SIDES:
+                of_version, link = None if table is None else table.side(side), self._root / link_path(name, side)
+                found[link] = None if of_version is None else _relative(self._root, name, side, of_version.cut)
+        return found
 
     def _show(self, table: TableVersion, side: str) -> None:
         of_version = table.side(side)
@@ -54,6 +76,19 @@ class Views:
         files = self._log_of(self._root / side_folder(table.name, table.generation, side)).files_at(of_version.delta)
         build_view(self._root, table.name, table.generation, side, of_version.cut, files, self._unique)
         show_view(self._root, table.name, side, of_version.cut, self._unique)
+
+
+def _relative(lake: Path, table: str, side: str, cut: int) -> str:
+    """What a link to a view says."""
+    return os.path.relpath(lake / view_folder(table, side, cut), (lake / link_path(table, side)).parent)
+
+
+def _target(link: Path) -> str | None:
+    """What a link says; None if it is not there."""
+    try:
+        return os.readlink(link)  # noqa: PTH115 - there may be thousands, and each look takes them all
+    except FileNotFoundError:
+        return None
 
 
 def build_view(lake: Path, table: str, generation: int, side: str, cut: int, files: Sequence[str], unique: str) -> None:
@@ -94,7 +129,7 @@ def show_view(lake: Path, table: str, side: str, cut: int, unique: str) -> None:
     temporary = link.with_name(f"{link.name}.{unique}{TEMPORARY_SUFFIX}")
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
-    temporary.symlink_to(os.path.relpath(lake / view_folder(table, side, cut), link.parent))
+    temporary.symlink_to(_relative(lake, table, side, cut))
     temporary.replace(link)
     with contextlib.suppress(FileNotFoundError):
         os.utime(before)

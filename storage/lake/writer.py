@@ -161,9 +161,11 @@ class LakeWriter:
             decision = self._next.decide(before)
             waits = decision.waits_for
             if decision.cut is None:
+                self._views.look_again()
                 return Step(waits_for=waits, level=level if waits else self._next.input_lsn())
             why = self._next.trigger(decision.cut, before)
             if why is None and not even_if_quiet:
+                self._views.look_again()
                 return Step(waits_for=waits, level=decision.cut.lsn)
             trigger = why or Trigger.DEMAND
             for part in decision.cut.tables if self._settings.has_history else ():

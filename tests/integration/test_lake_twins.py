@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from storage.disk import LocalDisk
+from storage.lake import views
 from storage.lake.delta_log import Committed, DeltaLog
+from tests.bank import COLUMNS
 from tests.lakes import Lakes
 
 
@@ -43,6 +45,49 @@ def test_a_twin_replaces_files_right_behind_a_commit(
     lakes.writer().show()
     assert lakes.latest().number == 3
     lakes.check_all()
+
+
+@pytest.mark.parametrize("happens", ["nothing", "G moves"])
+@pytest.mark.parametrize("deed", ["shows", "shows what is gone", "hides"])
+def test_a_slow_twin_dies_right_behind_an_older_view(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, deed: str, happens: str
+) -> None:
+    """Nothing changes for long; the other one sees it all the same."""
+    bank = lakes.bank
+    if deed == "hides":
+        old = bank.end_table("savings", "removed")
+    bank.confirm()
+    lakes.writer().step()
+    bank.play(20)
+    if deed == "shows what is gone":
+        bank.end_table("savings", "removed")
+    if deed == "hides":
+        bank.succeed_table("savings", old, COLUMNS, bank.accounts("savings", 5))
+    bank.confirm()
+    slow, twin = lakes.writer(), lakes.writer()
+    act = views.hide_view if deed == "hides" else views.show_view
+    with monkeypatch.context() as patch:
+
+        def dies(*arguments: Any) -> None:
+            patch.setattr(views, act.__name__, act)
+            twin.step()
+            act(*arguments)
+            raise KeyboardInterrupt
+
+        (lakes.root / "tables/savings").mkdir(exist_ok=True)
+        (lakes.root / "tables/savings/state").unlink(missing_ok=True)
+        patch.setattr(views, act.__name__, dies)
+        with pytest.raises(KeyboardInterrupt):
+            slow.show()
+    if happens == "G moves":
+        bank.confirm()
+    assert twin.step().version is None
+    version = lakes.latest()
+    for name in ("checking", "savings"):
+        shown = lakes.root / "tables" / name / "state"
+        table = version.facts.table(name)
+        assert views.shown_cut(lakes.root, name, "state") == (0 if table is None else table.state and table.state.cut)
+        assert shown.exists() == (table is not None)
 
 
 @pytest.mark.parametrize("lead", [1, 2])
