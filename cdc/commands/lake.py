@@ -87,11 +87,12 @@ def lake(
     elif action is Action.COMPACT:
         compact(opened.root, data_dir, as_json=as_json)
     elif action is Action.VERSIONS:
-        _print_lines([_version_line(one) for one in opened.versions()], as_json=as_json)
+        _print_lines([_version_line(one) for one in opened.versions()], _no_version(opened), as_json=as_json)
     elif action is Action.SHOW:
         chosen = _chosen(opened, version, as_of)
         lines = [_table_line(chosen, name) | (_table_facts(chosen, name) if as_json else {}) for name in chosen.tables]
-        _print_lines(lines, as_json=as_json)
+        nothing = f"version {chosen.number} has no tables: there was no named shape at its LSN"
+        _print_lines(lines, nothing, as_json=as_json)
     else:
         _of_table(action, _table(_chosen(opened, version, as_of), table), side, limit, to, as_json=as_json)
 
@@ -117,13 +118,24 @@ def _table(version: "LakeVersion", name: str | None) -> "LakeTable":
     return version.table(name)
 
 
-def _print_lines(lines: list[dict[str, Any]], *, as_json: bool) -> None:
+def _no_version(opened: "Lake") -> str:
+    """What somebody reads who looks too early."""
+    how = f"shapelog materialize --data-dir DIR --lake {opened.root} --once"
+    if opened.open_cut() is None:
+        return f"no version yet: `{how}` makes one, as soon as a shape with a name is ready (`shapelog shapes list`)"
+    return f"no version yet: the first is being made. If nobody is at work on it any more, `{how}` finishes it"
+
+
+def _print_lines(lines: list[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
+    """A table; where there is none, a word of that, which is no part of the answer."""
     from cdc.output import print_json, print_table
 
     if as_json:
         print_json(lines)
     elif lines:
         print_table([*lines[0]], [["-" if cell is None else cell for cell in line.values()] for line in lines])
+    else:
+        typer.echo(nothing, err=True)
 
 
 def _of_table(action: Action, table: "LakeTable", side: str, limit: int, to: Path | None, *, as_json: bool) -> None:
@@ -148,8 +160,10 @@ def _of_table(action: Action, table: "LakeTable", side: str, limit: int, to: Pat
     elif as_json:
         print_json(table.files(side))
     else:
-        for path in table.files(side):
+        for path in (paths := table.files(side)):
             typer.echo(path)
+        if not paths:
+            typer.echo(f"no files: {side} of {table.name!r} has no rows in this version", err=True)
 
 
 def _chosen(opened: "Lake", number: int | None, as_of: str | None) -> "LakeVersion":

@@ -100,7 +100,7 @@ class NoVersion(LakeError):
     """The lake has no such version, or not any more, or none yet."""
 
     code = "no_version"
-    hint = "`shapelog lake versions` lists those that are there."
+    hint = "`shapelog lake versions` lists those that are there, and says how the first comes into being."
 
 
 class NoTable(LakeError):

@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 
 from cdc.cli import main
+from storage.lake.errors import NoVersion
+from storage.lake.lake_reader import Lake, open_lake
 from storage.progress import Incarnation
 from tests.bank import Bank
 from tests.lakes import Lakes
@@ -52,6 +54,41 @@ def test_versions_tables_and_files(lakes: Lakes, capsys: pytest.CaptureFixture[s
     status, out, _ = answer(capsys, "lake", "versions", lakes.root)
     assert status == 0
     assert out.splitlines()[0].split() == ["version", "lsn", "committed", "tables"]
+
+
+def test_before_the_first_version_it_is_said_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs get an empty list."""
+
+    def stop(where: str) -> None:
+        if where == "before the work":
+            raise KeyboardInterrupt
+
+    lakes = Lakes(tmp_path, accounts=3)
+    with pytest.raises(NoVersion) as caught:
+        settle_only(lakes).latest()
+    assert "shapelog lake versions" in caught.value.hint
+    status, out, err = answer(capsys, "lake", "versions", lakes.root)
+    assert (status, out, err.count("\n")) == (0, "", 1)
+    assert f"`shapelog materialize --data-dir DIR --lake {lakes.root} --once` makes one" in err
+    assert facts(capsys, "lake", "versions", lakes.root) == []
+    lakes.bank.confirm()
+    with pytest.raises(KeyboardInterrupt):
+        lakes.writer(stop).step()
+    assert "finishes it" in answer(capsys, "lake", "versions", lakes.root)[2]
+    for name in ("checking", "savings"):
+        lakes.bank.end_table(name, "removed")
+    lakes.bank.confirm()
+    for _ in range(2):
+        lakes.writer().step()
+    status, out, err = answer(capsys, "lake", "show", lakes.root)
+    assert (status, out) == (0, "")
+    assert "version 2 has no tables" in err
+
+
+def settle_only(lakes: Lakes) -> Lake:
+    """A lake that somebody has begun, and no more."""
+    lakes.writer()
+    return open_lake(lakes.root)
 
 
 def test_show_tells_programs_what_is_safe(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,13 +248,17 @@ def test_folders_that_will_not_do_are_told_before_spark_starts(
     assert not (home / "new").exists()
 
 
-def test_a_table_without_rows_shows_its_columns(lakes: Lakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_without_rows_shows_its_columns_and_has_no_files(
+    lakes: Lakes, capsys: pytest.CaptureFixture[str]
+) -> None:
     lakes.bank.open_table("empty", {})
     lakes.bank.confirm()
     lakes.writer().step()
     status, out, err = answer(capsys, "lake", "read", lakes.root, "empty")
     assert (status, err) == (0, "")
     assert out.split() == ["id", "owner", "balance", "opened", "note", "_quarantined"]
+    status, out, err = answer(capsys, "lake", "files", lakes.root, "empty")
+    assert (status, out, "no files: state of 'empty' has no rows" in err) == (0, "", True)
 
 
 def test_a_lake_of_another_folder_is_refused_before_spark_starts(
