@@ -9,7 +9,10 @@ import typer
 from cdc.config.options import option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from storage.lake.lake_reader import Lake, LakeTable, LakeVersion
+    from storage.lake.loads import Load
 
 
 class Action(StrEnum):
@@ -90,9 +93,9 @@ def lake(
         _print_lines([_version_line(one) for one in opened.versions()], _no_version(opened), as_json=as_json)
     elif action is Action.SHOW:
         chosen = _chosen(opened, version, as_of)
-        lines = [_table_line(chosen, name) | (_table_facts(chosen, name) if as_json else {}) for name in chosen.tables]
+        lines = [_table_line(chosen, name) for name in chosen.tables]
         nothing = f"version {chosen.number} has no tables: there was no named shape at its LSN"
-        _print_lines(lines, nothing, as_json=as_json)
+        _print_lines(_with_facts(chosen, lines) if as_json else lines, nothing, as_json=as_json)
     else:
         _of_table(action, _table(_chosen(opened, version, as_of), table), side, limit, to, as_json=as_json)
 
@@ -212,12 +215,20 @@ def _table_line(version: "LakeVersion", name: str) -> dict[str, Any]:
     return line | {"quarantined": table.facts.quarantined}
 
 
-def _table_facts(version: "LakeVersion", name: str) -> dict[str, Any]:
-    """What programs want to know as well: how far the table is safe, and what is odd about its folder."""
+def _with_facts(version: "LakeVersion", lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What programs want to know as well: how far each table is safe, and what is odd about its folder."""
+    from storage.disk import LocalDisk, folder_of
+    from storage.lake.loads import read_loads
+
+    with folder_of(LocalDisk(version.root)) as lake:
+        loads = read_loads(lake)
+    return [line | _table_facts(version.table(line["table"]), version, loads) for line in lines]
+
+
+def _table_facts(table: "LakeTable", version: "LakeVersion", loads: "Mapping[int, Load]") -> dict[str, Any]:
     from cdc.source.lsn import format_lsn
     from storage.lake.retire import orphans_of
 
-    table = version.table(name)
     sides = [side for side in ("state", "changes") if table.facts.side(side)]
     missing = [path for side in sides for path in table.files(side) if not Path(path).is_file()]
     return {
@@ -225,7 +236,7 @@ def _table_facts(version: "LakeVersion", name: str) -> dict[str, Any]:
         "version lsn": format_lsn(version.lsn),
         "safe below": None if missing else format_lsn(version.lsn),
         "missing files": missing,
-        "orphan files": sum(orphans_of(version.root, table.facts, side) for side in sides),
+        "orphan files": sum(orphans_of(version.root, table.facts, side, loads) for side in sides),
         "gaps": _gaps(table, missing),
     }
 

@@ -2,6 +2,9 @@
 
 Whoever has all of a base on the disk first records it; later cuts begin at the base's floor, and what a slower twin
 wrote is nobody's. A run of chunks is a sorted file; if runs overlap, their keys are divided into ranges once more.
+
+A record stays for as long as its log: a writer that starts anew finds there that the log is in the lake. Once the shape
+has ended and the log is removed, no cut can begin with it any more, and `retire` takes the record away.
 """
 
 import contextlib
@@ -130,7 +133,7 @@ def keep_load(lake: LocalDisk, made: Load, unique: str) -> Load:
 
 
 def forget_load(lake: Disk, found: Load) -> None:
-    """Take its record away: the number of its log means another one now. Its files are nobody's, and go in time."""
+    """Take its record away: the log went, or its number means another one now. Files that no table has go in time."""
     with named_faults(numbered_path(LOADS, found.log)):
         with contextlib.suppress(FileNotFoundError):
             lake.remove(numbered_path(LOADS, found.log))
@@ -195,9 +198,10 @@ def _generation(lake: Disk, root: Path, shape: Shape, schema: TableSchema, befor
     if before is not None and why is None:
         return before.generation
     name, number = shape.name or "", 1
-    loaded = {one.generation for one in read_loads(lake).values() if one.name == name}
-    while number in loaded or any(DeltaLog(root / side_folder(name, number, side)).latest_cut() for side in SIDES):
-        number += 1
+    if (root / generation_folder(name, number)).exists():  # else nobody has loaded this table: records need no look
+        loaded = {one.generation for one in read_loads(lake).values() if one.name == name}
+        while number in loaded or any(DeltaLog(root / side_folder(name, number, side)).latest_cut() for side in SIDES):
+            number += 1
     if why is not None:
         logger.warning("table %s: generation %d begins, with a history of its own: %s", name, number, why)
     return number

@@ -111,7 +111,7 @@ def materialize(
         if order.every_seconds is None:
             _once(order, writer, tell)
             _rest(order, writer, tell)
-            _retire(order)
+            _retire(order, writer)
         else:
             _follow(order, order.every_seconds, writer, tell)
 
@@ -164,7 +164,7 @@ def _follow(order: Order, every_seconds: float, writer: LakeWriter, tell: Callab
         if step.version is not None:
             published += 1
             if published % _RETIRE_EVERY == 0:
-                _retire(order)
+                _retire(order, writer)
         if not step.stands_still or step.level != level:  # another writer may have brought it on
             moved, level = time.monotonic(), step.level
         elif time.monotonic() - moved > STALL_SECONDS:
@@ -205,9 +205,9 @@ def _rest(order: Order, writer: LakeWriter, tell: Callable[[Told], None]) -> Ver
     return step.version
 
 
-def _retire(order: Order) -> None:
+def _retire(order: Order, writer: LakeWriter) -> None:
     try:
-        retired = retire(order.lake.resolve(), now=time.time())
+        retired = retire(order.lake.resolve(), now=time.time(), is_of_use=writer.is_of_use)
     except StorageError as error:
         logger.warning("old versions are kept for now: %s", error)
         return

@@ -21,7 +21,7 @@ from storage.disk import LocalDisk
 from storage.errors import Refetch, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.lake.cuts import Cut, Decision, TableCut, decide, shapes_at
-from storage.lake.errors import LakeDamage, LogGap, OtherData
+from storage.lake.errors import LaggingWriter, LakeDamage, LogGap, OtherData
 from storage.lake.lake_layout import CUTS, LOADS, numbered_path
 from storage.lake.lake_leases import LakeLeases
 from storage.lake.loads import Load, Runner, base_of, forget_load, keep_load, load, read_load, read_loads
@@ -149,12 +149,21 @@ class NextCut:
         """Whether a log was removed after the cut was decided, because its shape ended: nobody can have its rows."""
         return self._is_removed(table.log)
 
-    def load_of(self, part: TableCut) -> Load:
-        """The base with which the log of a decided cut came in."""
+    def load_of(self, part: TableCut) -> Load | None:
+        """The base with which a log begins in a decided cut; None for a log that goes on."""
+        if not part.begins:
+            return None
         found = self._loads.get(part.log) or read_load(self._lake, part.log)
-        assert found is not None, "a cut has loaded logs only"
+        if found is None:
+            if self.is_over(part):
+                raise LaggingWriter(f"the log of table {part.name!r} went, and its load with it", log=part.log)
+            raise LakeDamage("a cut begins with a load that is not on record", table=part.name, log=part.log)
         self._loads[part.log] = found
         return found
+
+    def is_of_use(self, found: Load) -> bool:
+        """Whether a cut may still begin with it: not if its shape ended and its log was removed, in this folder."""
+        return not (self._knows(found) and self._is_removed(found.log))
 
     def may_begin_anew(self, *, begins: bool) -> bool:
         """Whether a table may pass over rows of its log that a base has: not if a history would miss them."""

@@ -4,7 +4,11 @@
     2. views that no kept version shows
     3. files that no kept version has: those that a commit took out of the table, and, once old, those that no commit
        ever named (a task that was run twice, a writer that died)
-    4. commits of Delta logs before the last checkpoint that the oldest kept version needs; cuts and loads of no use
+    4. commits of Delta logs before the last checkpoint that the oldest kept version needs; old cuts
+
+Before 3 go the records of loads that no cut can begin with any more. Only a writer knows which: `lake vacuum` has no
+data folder, and takes none. That a load is of no use is asked before the open cut is read, and stays so; a cut that is
+decided later is worked on without a log that is over.
 
 Every step may be repeated, and a crash between two leaves too much and never too little. So may two at once: what one
 does not find any more, the other has removed.
@@ -16,7 +20,7 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,7 +41,8 @@ from storage.lake.lake_layout import (
     view_cut,
 )
 from storage.lake.limits import ORPHAN_AGE_SECONDS_MIN, VERSION_AGE_SECONDS_MIN, VERSIONS_KEPT
-from storage.lake.loads import read_loads
+from storage.lake.loads import Load, forget_load, read_loads
+from storage.lake.next_cut import read_cut
 from storage.lake.parquet_files import is_whole
 from storage.lake.records import record_numbers
 from storage.lake.versions import TableVersion, Version, read_version
@@ -67,13 +72,21 @@ def retire(
     kept: int = VERSIONS_KEPT,
     age_seconds: float = VERSION_AGE_SECONDS_MIN,
     orphan_seconds: float = ORPHAN_AGE_SECONDS_MIN,
+    is_of_use: Callable[[Load], bool] = lambda _: True,
 ) -> Retired:
     """Keep the newest versions, and those that are young; remove what only others needed."""
     with folder_of(LocalDisk(root)) as lake, named_faults(str(root)):
-        return _retire(root, lake, now, kept, age_seconds, orphan_seconds)
+        versions, retired = _retire_versions(root, lake, now, kept, age_seconds)
+        if versions:
+            _retire_views(root, versions, now - age_seconds, now - orphan_seconds)
+            _retire_loads(lake, versions[-1], is_of_use)
+            _retire_rest(root, lake, versions, now - orphan_seconds, retired)
+        return retired
 
 
-def _retire(root: Path, lake: LocalDisk, now: float, kept: int, age_seconds: float, orphan_seconds: float) -> Retired:
+def _retire_versions(
+    root: Path, lake: LocalDisk, now: float, kept: int, age_seconds: float
+) -> tuple[list[Version], Retired]:
     retired = Retired()
     numbers = record_numbers(lake, VERSIONS)
     for number in numbers[:-kept] if kept else []:
@@ -85,10 +98,23 @@ def _retire(root: Path, lake: LocalDisk, now: float, kept: int, age_seconds: flo
             retired.versions += 1
     if retired.versions:
         lake.sync_folder(VERSIONS)
-    versions = [one for number in record_numbers(lake, VERSIONS) if (one := read_version(lake, number)) is not None]
-    if not versions:
-        return retired
-    _retire_views(root, versions, now - age_seconds, now - orphan_seconds)
+    found = (read_version(lake, number) for number in record_numbers(lake, VERSIONS))
+    return [version for version in found if version is not None], retired
+
+
+def _retire_loads(lake: LocalDisk, newest: Version, is_of_use: Callable[[Load], bool]) -> None:
+    """Records of loads whose logs are gone; those of the newest version's tables are looked at another time."""
+    current = {table.log for table in newest.tables}
+    gone = [load for log, load in read_loads(lake).items() if log not in current and not is_of_use(load)]
+    open_cuts = [read_cut(lake, number) for number in record_numbers(lake, CUTS) if number > newest.number]
+    begun = {table.log for cut in open_cuts if cut is not None for table in cut.tables}
+    for load in gone:
+        if load.log not in begun:
+            forget_load(lake, load)
+
+
+def _retire_rest(root: Path, lake: LocalDisk, versions: list[Version], orphans_before: float, retired: Retired) -> None:
+    """Files, commits, cuts, what was staged."""
     newest_log = {table.name: table.log for version in versions for table in version.tables}
     unborn = {
         file.name
@@ -99,7 +125,7 @@ def _retire(root: Path, lake: LocalDisk, now: float, kept: int, age_seconds: flo
     for folder, oldest in _tables(root, versions):
         if oldest is None and DeltaLog(folder).latest_cut() > versions[-1].number:
             continue  # its first version is about to be published
-        _retire_files(folder, oldest, unborn, now - orphan_seconds, retired)
+        _retire_files(folder, oldest, unborn, orphans_before, retired)
         _retire_commits(folder, oldest, retired)
     for number in record_numbers(lake, CUTS):
         if number < versions[0].number:
@@ -107,17 +133,15 @@ def _retire(root: Path, lake: LocalDisk, now: float, kept: int, age_seconds: flo
     for path in (root / STAGING).glob("*"):
         if path.name.isdecimal() and int(path.name) <= versions[-1].number:
             shutil.rmtree(path, ignore_errors=True)
-    return retired
 
 
-def orphans_of(root: Path, table: TableVersion, side: str) -> int:
-    """Files in a table's folder that no commit names, and no load that waits for its first commit."""
+def orphans_of(root: Path, table: TableVersion, side: str, loads: Mapping[int, Load]) -> int:
+    """Files in a table's folder that no commit names, and none of the lake's loads that waits for its first commit."""
     of_version = table.side(side)
     assert of_version is not None, "the side is there"
     folder = root / side_folder(table.name, table.generation, side)
     commits = _commits(folder).values()
-    with folder_of(LocalDisk(root)) as lake:
-        unborn = {file.name for load in read_loads(lake).values() if load.log > table.log for file in load.files}
+    unborn = {file.name for load in loads.values() if load.log > table.log for file in load.files}
     named = _names(commits) | unborn | set(files_at(folder, of_version.delta))
     return sum(path.name not in named for path in folder.glob("*.parquet"))
 

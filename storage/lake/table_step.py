@@ -63,7 +63,8 @@ class TableStep:
     cut: Cut
     part: TableCut
     before: TableVersion | None
-    load: Load
+    load: Load | None
+    """The base with which the log begins; None if it goes on."""
     known: KnownFiles
     log_of: Callable[[Path], DeltaLog]
     has_history: bool = True
@@ -106,7 +107,7 @@ class TableStep:
     def lacks_load(self) -> bool:
         """Whether the base with which the log begins was in the lake, and some of its files went."""
         folder = self.root / self._side(STATE)
-        return self.part.begins and any(not (folder / file.name).exists() for file in self.load.files)
+        return any(not (folder / file.name).exists() for file in self._loaded)
 
     def first_work(self) -> list[Work]:
         """Pieces of the log to be read; none if somebody has done all that was to be done."""
@@ -156,14 +157,14 @@ class TableStep:
             new = self._written(STATE)
             gone = {name for done in self.done for name in done.state_gone}
             if part.begins:
-                loaded = {file.name for file in self.load.files}
-                new += [file for file in self.load.files if file.name not in gone]
+                loaded = {file.name for file in self._loaded}
+                new += [file for file in self._loaded if file.name not in gone]
                 gone = self.gone - loaded
             state, of_state = self._commit(STATE, new, gone, {} if self.has_history else facts)
             said = said or of_state
         shutil.rmtree(self.table_work().staging, ignore_errors=True)
-        known = self.load.quarantined if self.before is None or part.begins else self.before.quarantined
-        count = known + int(said.get("quarantined", 0))
+        begins_with = self.before if self.load is None else self.load
+        count = int(said.get("quarantined", 0)) + (0 if begins_with is None else begins_with.quarantined)
         return TableVersion(part.name, part.generation, part.log, part.handle, part.upto, state, changes, count)
 
     def give_up(self) -> None:
@@ -204,7 +205,7 @@ class TableStep:
         Looked up in that commit: a later one, of a twin that is further, may have replaced files of ours that this
         cut's version needs.
         """
-        log, of_load = self.sides[side], self.load.files
+        log, of_load = self.sides[side], self._loaded
         kept = set(log.files_at(version)) | {file.name for file in of_load if not self.is_anew}
         for file in [*new, *(of_load if self.is_anew and side == STATE else ())]:
             if file.name not in kept:
@@ -218,7 +219,7 @@ class TableStep:
         listed = [name for name in self.sides[STATE].files() if (folder / name).exists()]
         if self.part.begins:
             self.gone = set(self.sides[STATE].files())
-            listed = [file.name for file in self.load.files if (folder / file.name).exists()]
+            listed = [file.name for file in self._loaded if (folder / file.name).exists()]
         self.files = [self.known.state_file(folder, name) for name in listed]
         self.known.forget_except(folder, listed)
 
@@ -243,6 +244,11 @@ class TableStep:
     def _join(self, names: Sequence[str], run: range) -> JoinChanges:
         previous = names[run.start - 1] if run.start else None
         return JoinChanges(self.table_work(), tuple(names[run.start : run.stop]), previous, self.columns[CHANGES])
+
+    @property
+    def _loaded(self) -> tuple[NewFile, ...]:
+        """The files of the base with which the log begins."""
+        return () if self.load is None else self.load.files
 
     def _side(self, side: str) -> str:
         return side_folder(self.part.name, self.part.generation, side)

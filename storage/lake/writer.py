@@ -26,7 +26,7 @@ from storage.lake.errors import LaggingWriter, LogGap, NoVersion
 from storage.lake.lake_layout import CUTS, STATE, VERSIONS, numbered_path, side_folder
 from storage.lake.lake_leases import LakeLeases
 from storage.lake.limits import COMMIT_ATTEMPTS_MAX
-from storage.lake.loads import Runner, base_files
+from storage.lake.loads import Load, Runner, base_files
 from storage.lake.metrics import Trigger
 from storage.lake.next_cut import NextCut, read_cut
 from storage.lake.records import create_once
@@ -136,6 +136,10 @@ class LakeWriter:
     def _state_files(self, table: TableVersion) -> list[StateFile]:
         folder = self._root / side_folder(table.name, table.generation, STATE)
         return [self._known.state_file(folder, name) for name in self._log_of(folder).files()]
+
+    def is_of_use(self, load: Load) -> bool:
+        """Whether a base that is in the lake as files may still be what a table begins with."""
+        return self._next.is_of_use(load)
 
     def published(self) -> Version | None:
         """The newest version, whoever made it."""

@@ -120,8 +120,9 @@ def orphans(lakes: Lakes) -> set[str]:
     """Files that no commit names, and no load: bases that were rewritten since."""
     version = lakes.latest()
     tables = [version.table(name) for name in version.tables]
-    loaded = {file.name for load in read_loads(LocalDisk(lakes.root)).values() for file in load.files}
-    counted = sum(orphans_of(lakes.root, table.facts, side) for table in tables for side in SIDES)
+    loads = read_loads(LocalDisk(lakes.root))
+    loaded = {file.name for load in loads.values() for file in load.files}
+    counted = sum(orphans_of(lakes.root, table.facts, side, loads) for table in tables for side in SIDES)
     return (lakes.files_on_disk() - named_ever(lakes) - loaded) if counted else set()
 
 
