@@ -1,9 +1,7 @@
 """Materializers as processes: killed at every point and at random times, and two at once, on one lake."""
 
-import hashlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,15 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from storage.disk import LocalDisk
-from storage.lake.lake_layout import CUTS, SIDES
+from storage.lake.lake_layout import SIDES
 from storage.lake.lake_reader import open_lake
 from storage.lake.loads import read_loads
 from storage.lake.retire import orphans_of
+from tests.lake_equality import check_made_as_by_one
 from tests.lakes import POINTS, Lakes
 from tests.tree import ROOT
 from tests.waiting import until
@@ -111,9 +108,7 @@ def test_a_race_with_pauses_makes_what_one_writer_makes(
     lakes.check_all()
     numbers = open_lake(lakes.root).numbers()
     assert numbers == [*range(1, len(numbers) + 1)]
-    alone = made_by_one(lakes, tmp_path / "alone")
-    for number in numbers:
-        assert files_of(lakes.root, number) == files_of(alone, number), f"version {number}"
+    check_made_as_by_one(lakes, tmp_path / "alone")
 
 
 def orphans(lakes: Lakes) -> set[str]:
@@ -136,39 +131,3 @@ def named_ever(lakes: Lakes) -> set[str]:
         for side in SIDES
         for path in version.table(name).files(side)
     }
-
-
-def made_by_one(lakes: Lakes, root: Path) -> Path:
-    """A lake of the same cuts, that a single writer finishes one after the other."""
-    root.mkdir()
-    shutil.copytree(lakes.root / CUTS, root / CUTS)
-    made, lakes.root = lakes.root, root
-    try:
-        writer = lakes.writer()
-        writer._next.decide(None)  # loads what the cuts are made of
-        while writer.step().version is not None:
-            pass
-    finally:
-        lakes.root = made
-    return root
-
-
-def files_of(root: Path, number: int) -> dict[tuple[str, str], list[tuple[str, int, bytes]]]:
-    """What each table is made of: names without what is unique in them, rows, and the rows themselves."""
-    version = open_lake(root).version(number)
-    return {
-        (name, side): sorted(
-            (
-                Path(path).name.rpartition("-")[0],
-                (rows := pq.read_table(path, partitioning=None)).num_rows,
-                digest(rows),
-            )
-            for path in version.table(name).files(side)
-        )
-        for name in version.tables
-        for side in SIDES
-    }
-
-
-def digest(rows: pa.Table) -> bytes:
-    return hashlib.sha256(repr(rows.to_pylist()).encode()).digest()

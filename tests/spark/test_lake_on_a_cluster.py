@@ -1,6 +1,8 @@
 """`shapelog materialize --master` on a standalone cluster of this machine: a master, two workers, a driver.
 
 Any of these processes is killed, and their executors and Python workers, while it works; nothing is lost or done twice.
+What they make is compared with what one process makes without Spark, file by file; so is what `local[2]` makes
+(`test_lake_on_spark`): a cluster and local mode give the same rows in the same order.
 """
 
 import json
@@ -20,6 +22,7 @@ import pyspark
 import pytest
 
 from storage.lake.java import java_home
+from tests.lake_equality import check_made_as_by_one
 from tests.lakes import Lakes
 from tests.postgres import free_port
 from tests.tree import ROOT
@@ -128,6 +131,7 @@ def test_a_cluster_makes_the_same_tables(cluster: Cluster, tmp_path: Path) -> No
     told = json.loads(out.splitlines()[-1])
     assert (told["version"], told["lsn"]) == (1, lsn)
     lakes.check_all()
+    check_made_as_by_one(lakes, tmp_path / "alone")
 
 
 @pytest.mark.timeout(400)
@@ -160,6 +164,7 @@ def test_whatever_is_killed_in_mid_work(cluster: Cluster, tmp_path: Path, seed: 
     lakes.check_all()
     numbers = lakes.lake().numbers()
     assert numbers == [*range(1, len(numbers) + 1)]
+    check_made_as_by_one(lakes, tmp_path / "alone")
 
 
 def killed_in_mid_work(lakes: Lakes, pid: int) -> int:

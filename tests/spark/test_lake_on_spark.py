@@ -24,6 +24,7 @@ from storage.lake.tasks import MergeRange
 from storage.lake.work_progress import Share
 from storage.rows import Kind
 from tests.bank import COLUMNS, as_texts
+from tests.lake_equality import check_made_as_by_one
 from tests.lakes import Lakes
 from tests.tree import ROOT
 from tests.waiting import until
@@ -50,7 +51,7 @@ def run_once(lakes: Lakes, session: SparkSession) -> list[Told]:
     return told
 
 
-def test_every_engine_reads_what_the_bank_had(lakes: Lakes, session: SparkSession) -> None:
+def test_every_engine_reads_what_the_bank_had(lakes: Lakes, session: SparkSession, tmp_path: Path) -> None:
     """As plain files and through the Delta log, at each version; money is never made."""
     total = None
     for _ in range(3):
@@ -75,6 +76,7 @@ def test_every_engine_reads_what_the_bank_had(lakes: Lakes, session: SparkSessio
         total = total or sum(sums)
         assert sum(sums) == total
     assert table.spark(session).count() == len(expected)
+    check_made_as_by_one(lakes, tmp_path / "alone")  # and so does a cluster: `test_lake_on_a_cluster`
 
 
 def in_utc(table: pa.Table) -> pa.Table:
