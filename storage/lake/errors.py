@@ -14,7 +14,7 @@ class NotALake(LakeError):
     """The folder is no lake, or one of another format."""
 
     code = "not_a_lake"
-    hint = "A lake is made by `shapelog materialize --lake DIR`; name its folder."
+    hint = "Name a lake's folder; `shapelog materialize --lake DIR` makes one where nothing is, or in an empty folder."
 
 
 class OtherSettings(LakeError):

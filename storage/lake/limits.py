@@ -86,5 +86,8 @@ STALL_SECONDS: Final = 60.0
 SHAPES_TOLD_MAX: Final = 20
 """Names of shapes in an error about a name that none has: a line that can be read, beside the nearest name."""
 
+FILES_TOLD_MAX: Final = 5
+"""Names of files in an error about a folder that is no lake: enough to see whose it is."""
+
 SPARK_LOG_BYTES: Final = 4 * MIB
 """Spark's own log begins anew at this size, and the one before is kept: enough for a fault and what led to it."""

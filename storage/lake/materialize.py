@@ -27,7 +27,12 @@ from storage.lake.metrics import LakeMetric, LakeMetrics, Trigger
 from storage.lake.next_cut import read_cut
 from storage.lake.origin import refuse_other
 from storage.lake.records import record_numbers
-from storage.lake.refusals import refuse_mixed_folders, refuse_no_folders, refuse_unknown_shapes
+from storage.lake.refusals import (
+    refuse_mixed_folders,
+    refuse_no_folders,
+    refuse_other_files,
+    refuse_unknown_shapes,
+)
 from storage.lake.retire import retire
 from storage.lake.settings import known_settings, settle
 from storage.lake.versions import Version
@@ -80,7 +85,8 @@ def check_order(order: Order) -> None:
         if not order.lake.exists():
             return
         with folder_of(LocalDisk(order.lake.resolve())) as lake:
-            known_settings(lake, order.shapes, state_only=order.state_only)
+            if known_settings(lake, order.shapes, state_only=order.state_only) is None:
+                refuse_other_files(order.lake.resolve())
             if order.adopts:
                 return
             newest = max(record_numbers(lake, CUTS), default=0)

@@ -1,4 +1,4 @@
-"""What is refused before a lake is made or written: names of shapes that are not there, folders that lie in each other.
+"""What is refused before a lake is made or written: names of shapes that are not there, folders that will not do.
 
 A name is kept by a lake for ever, so one that was mistyped would be waited for in silence.
 """
@@ -6,13 +6,18 @@ A name is kept by a lake for ever, so one that was mistyped would be waited for 
 import difflib
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Final
 
 from storage.catalog import CatalogState
 from storage.catalog_records import Life
 from storage.lake.cuts import REMOVED
 from storage.lake.errors import MixedFolders, NoDataFolder, NotALake, UnknownShape
-from storage.lake.limits import SHAPES_TOLD_MAX
+from storage.lake.lake_layout import SETTINGS
+from storage.lake.limits import FILES_TOLD_MAX, SHAPES_TOLD_MAX
 from storage.layout import CATALOG, PROGRESS
+
+MOUNTED: Final = "lost+found"
+"""What an empty disk has in it."""
 
 
 def refuse_mixed_folders(data: Path, lake: Path) -> None:
@@ -37,6 +42,17 @@ def refuse_no_folders(data: Path, lake: Path) -> None:
         raise NoDataFolder(f"this is {what if data.exists() else 'no folder at all'}", path=str(data))
     if lake.exists() and not lake.is_dir():
         raise NotALake("the lake's folder is a file", folder=str(lake))
+
+
+def refuse_other_files(lake: Path) -> None:
+    """Raise `NotALake` for a folder in which no lake was begun and that has something in it.
+
+    What a lake has is removed in time by where it lies: `delta/a/b/*.parquet` may have been somebody's own.
+    """
+    names = {path.name for path in lake.iterdir()}
+    foreign = sorted(name for name in names if not (name.startswith((".", SETTINGS)) or name == MOUNTED))
+    if foreign and SETTINGS not in names:  # a twin may have made it a moment ago
+        raise NotALake("the folder has files, and no lake", folder=str(lake), files=foreign[:FILES_TOLD_MAX])
 
 
 def refuse_unknown_shapes(wanted: Iterable[str], catalog: CatalogState, tables: Collection[str] = ()) -> None:

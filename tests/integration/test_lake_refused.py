@@ -112,6 +112,31 @@ def test_folders_that_lie_in_each_other_are_refused(
     assert sorted(data.parent.rglob("*")) == before
 
 
+@pytest.mark.parametrize("name", ["delta/2026/05/rows.parquet", "cuts", "notes.txt"])
+def test_no_lake_is_made_among_files_of_others(lakes: Lakes, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What lay where a lake has its files was taken for a lake's, and removed when it was a day old."""
+    path = lakes.root / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    with pytest.raises(SystemExit) as ended:
+        main(["materialize", "--data-dir", str(lakes.data), "--lake", str(lakes.root), "--once"])
+    err = capsys.readouterr().err
+    assert (ended.value.code, err.count("\n")) == (2, 1)
+    assert "[not_a_lake] the folder has files, and no lake" in err
+    assert name.partition("/")[0] in err
+    assert "empty folder" in err
+    assert [one for one in lakes.root.rglob("*") if one.is_file()] == [path]
+
+
+def test_a_lake_is_made_in_a_folder_that_is_as_good_as_empty(lakes: Lakes) -> None:
+    """A disk that was mounted there, a mark for git, what a writer left that died in its first moment."""
+    for name in ("lost+found", ".git/objects", "lake.json.12-ab.tmp"):
+        (lakes.root / name).mkdir(parents=True)
+    assert run(Order(lakes.data, lakes.root))
+    lakes.check()
+    assert run(Order(lakes.data, lakes.root)), "and found again"
+
+
 def test_folders_with_alike_names_lie_side_by_side(lakes: Lakes) -> None:
     check_order(Order(lakes.data, lakes.data.with_name("data-lake")))
     check_order(Order(lakes.data, lakes.data.parent / "da"))
