@@ -5,7 +5,8 @@ other columns, removal, return. A writer of the lake takes a step; wherever it c
 is opened, it may be killed, or overtaken: other writers take steps right there, and may be killed and overtaken in
 their turn, and more things happen. Some writers live through several chapters, some join what is small, or rest. At the
 chapter's end all is quiet: old versions may be removed, and a new writer brings the lake level. Then
-`tests.lake_story_checks` looks at every version there is. About one lake in three keeps states only.
+`tests.lake_story_checks` looks at every version there is, and logs that ended are removed. About one lake in three
+keeps states only.
 
 No step may fail, whoever is killed or overtaken: an error of the lake ends the story as a failure. Files, row groups
 and pieces are so small that a bank of thirty accounts has many.
@@ -27,9 +28,11 @@ from typing import Final
 import pytest
 from deltalake import DeltaTable
 
+from storage.disk import LocalDisk
 from storage.lake import state, state_files, state_joins, table_step, tasks
 from storage.lake.delta_log import DeltaLog
 from storage.lake.joins import joins
+from storage.lake.loads import read_loads
 from storage.lake.pieces import pieces
 from storage.lake.retire import retire
 from storage.lake.writer import LakeWriter
@@ -73,6 +76,8 @@ class Story:
         """What columns the tables have at each confirmed G."""
         self.told: list[str] = []
         """What writers met, for whom it may concern."""
+        self._ended: list[int] = []
+        """Logs whose shapes ended, and that are there yet."""
         self._writers: list[LakeWriter] = []
         self._at_work: list[LakeWriter] = []
         """The writers whose steps are open: each but the first has overtaken the one before."""
@@ -105,6 +110,16 @@ class Story:
             retire(self.lakes.root, now=time.time() + 1e5, kept=kept, age_seconds=0, orphan_seconds=3e5)
         self._rest()
         check_lake(self.lakes, self.columns)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Logs that ended go, and so do their loads; writers live on that have seen them."""
+        for log in self._ended:
+            self.bank.store.remove_log(log)
+        self._ended.clear()
+        writer = self.lakes.writer(state_only=self.state_only)
+        retire(self.lakes.root, now=time.time(), age_seconds=1e6, orphan_seconds=1e6, is_of_use=writer.is_of_use)
+        assert set(read_loads(LocalDisk(self.lakes.root))) == {*self.bank.logs.values()}
 
     def _rest(self) -> None:
         writer = self._some_writer(newcomers=1.0)
@@ -181,12 +196,14 @@ class Story:
         """Another log takes the place of the table's, perhaps only after a while."""
         columns = self.chance.choice(SUCCESSORS)
         rows = {key: {column: row.get(column) for column in columns} for key, row in self.bank.rows[name].items()}
+        self._ended.append(self.bank.logs[name])
         old = self.bank.end_table(name, "column")
         if self.chance.random() < 0.3:
             self._confirm()
         self.bank.succeed_table(name, old, columns, rows)
 
     def _end(self, name: str) -> None:
+        self._ended.append(self.bank.logs[name])
         self.bank.end_table(name, "removed")
 
     def _open(self, name: str) -> None:
