@@ -7,9 +7,9 @@ the same rows in the same order.
 
 import hashlib
 import shutil
+from functools import cache
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.lake.lake_layout import CUTS, SIDES
@@ -47,17 +47,15 @@ def files_of(root: Path, number: int) -> dict[tuple[str, str], list[tuple[str, i
     version = open_lake(root).version(number)
     return {
         (name, side): sorted(
-            (
-                Path(path).name.rpartition("-")[0],
-                (rows := pq.read_table(path, partitioning=None)).num_rows,
-                digest(rows),
-            )
-            for path in version.table(name).files(side)
+            (Path(path).name.rpartition("-")[0], *content(path)) for path in version.table(name).files(side)
         )
         for name in version.tables
         for side in SIDES
     }
 
 
-def digest(rows: pa.Table) -> bytes:
-    return hashlib.sha256(repr(rows.to_pylist()).encode()).digest()
+@cache
+def content(path: str) -> tuple[int, bytes]:
+    """How many rows, and which, in their order. A file never changes, and is in many versions."""
+    rows = pq.read_table(path, partitioning=None).to_pylist()
+    return len(rows), hashlib.sha256(repr(rows).encode()).digest()
