@@ -162,7 +162,8 @@ def _follow(order: Order, every_seconds: float, writer: LakeWriter, tell: Callab
             step = _step(order, writer, tell)
             if step.version is None and not step.stands_still:
                 step = replace(step, version=_rest(order, writer, tell))
-            pause = every_seconds
+            is_found = step.version is not None and step.trigger is Trigger.FOUND
+            pause = 0.0 if is_found else every_seconds  # it was decided a while ago, and may be without a table
         except _PASSING as error:
             logger.warning("trying again: %s", error)
             pause = min(max(1.0, 2 * pause), max(WRITER_PAUSE_SECONDS_MAX, every_seconds))

@@ -78,6 +78,37 @@ def test_who_is_overtaken_for_ever_and_sees_nothing_come_says_so(
         until(lambda: caplog.text.count("and G does not: a twin was first") >= 2, "its words, again and again")
 
 
+class Waits(threading.Event):
+    """A stop that nobody waits for; for how long somebody would have is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = list[float]()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        return super().wait(0)
+
+
+def test_behind_a_cut_that_was_found_there_is_no_pause(lakes: Lakes) -> None:
+    """Its writer died a while ago; a table whose log was folded since would be missing until the next look."""
+
+    def kill(where: str) -> None:
+        if where == "before the work":
+            raise KeyboardInterrupt
+
+    bank, stop = lakes.bank, Waits()
+    bank.confirm()
+    with pytest.raises(KeyboardInterrupt):
+        lakes.writer(kill).step()
+    bank.play(3)
+    lsn = bank.confirm()
+    order = Order(lakes.data, lakes.root, every_seconds=1000, stop=stop)
+    materialize(order, run_here, lambda told: stop.set() if told.step.level == lsn else None)
+    assert (lsn_of(lakes), stop.seconds[0]) == (lsn, 0.0)
+    assert stop.seconds[1] > 0, "and one as usual behind the next"
+
+
 def test_the_tail_of_a_quiet_shape_comes_without_another_change(lakes: Lakes) -> None:
     """And is safe then, for whoever asks how far the lake is; later moves of G make no version."""
     bank = lakes.bank
