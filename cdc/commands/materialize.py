@@ -87,7 +87,7 @@ def _run(order: "Order", master: str, settings: dict[str, str], *, as_json: bool
                 typer.echo(f"Spark shows its work at {session.sparkContext.uiWebUrl}", err=True)
             typer.echo(f"Spark's own log is {own_folder() / LOG_NAME}", err=True)
         bar = None if as_json else WorkBar()
-        run_materialize(order, runner_of(session, bar), _teller(as_json=as_json))
+        run_materialize(order, runner_of(session, bar), _teller(order, as_json=as_json))
     finally:
         close_session(session)
 
@@ -133,7 +133,7 @@ def _stop_on_signals(stop: Callable[[], None]) -> None:
         signal.signal(number, once)
 
 
-def _teller(*, as_json: bool) -> Callable[["Told"], None]:
+def _teller(order: "Order", *, as_json: bool) -> Callable[["Told"], None]:
     """A line for each version."""
     import orjson
 
@@ -151,8 +151,11 @@ def _teller(*, as_json: bool) -> Callable[["Told"], None]:
                 "waits_for": told.step.waits_for,
             }
             typer.echo(orjson.dumps(line).decode())
-        elif version is None and told.step.level is None:
-            typer.echo("nothing yet: no named shape is at a confirmed position, which takes seconds after `shapes add`")
+        elif version is None and order.metrics.version is None:
+            typer.echo(
+                "nothing yet: there is no shape with a name (`shapelog shapes add` makes one),"
+                " or one was added and not confirmed yet, which takes seconds"
+            )
         elif version is None:
             typer.echo("nothing new")
         else:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 from cdc.cli import main
 from storage.lake.errors import NoVersion
 from storage.lake.lake_reader import Lake, open_lake
+from storage.lake.spark import run_here
 from storage.progress import Incarnation
 from tests.bank import Bank
 from tests.lakes import Lakes
@@ -246,6 +248,26 @@ def test_folders_that_will_not_do_are_told_before_spark_starts(
     assert (status, out) == (2, "")
     assert complaint in err
     assert not (home / "new").exists()
+
+
+def test_a_folder_without_named_shapes_is_told_apart_from_one_without_news(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "storage.lake.spark.open_session", lambda *_: SimpleNamespace(sparkContext=SimpleNamespace(uiWebUrl=None))
+    )
+    monkeypatch.setattr("storage.lake.spark.runner_of", lambda *_: run_here)
+    monkeypatch.setattr("storage.lake.spark.close_session", lambda *_: None)
+    (tmp_path / "data").mkdir()
+    bank = Bank(tmp_path / "data")
+    bank.confirm()
+    command = ["materialize", "--data-dir", tmp_path / "data", "--lake", tmp_path / "lake", "--once"]
+    status, out, _ = answer(capsys, *command)
+    assert (status, out.startswith("nothing yet"), "shapes add" in out) == (0, True, True)
+    bank.open_table("savings", {})
+    bank.confirm()
+    assert answer(capsys, *command)[1].startswith("version 1 ")
+    assert answer(capsys, *command)[1].strip() == "nothing new"
 
 
 def test_a_table_without_rows_shows_its_columns_and_has_no_files(
