@@ -142,6 +142,7 @@ class App:
         """End everything in order. What the disk or the server does not let end in time is left to the next start."""
         tasks = [*self._running, *self.nursery.tasks]
         deadline = asyncio.get_running_loop().time() + STOP_SECONDS_MAX
+        self.store.release_producers()  # a cancelled task waits for its thread, and that one may wait for a full disk
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=STOP_SECONDS_MAX)  # one may be in the middle of a sync that does not return

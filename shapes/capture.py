@@ -129,7 +129,7 @@ class Capture:
             self._house.collector.append(plan)
         except BufferFull as full:
             # The socket is not read meanwhile, and TCP pushes back; replies to the server go on.
-            size, log = full.facts.get("size", 0), full.facts.get("log")
+            size, log = full.facts["size"], full.facts.get("log")
             await asyncio.to_thread(self._house.store.wait_for_room, size, ROOM_SECONDS, log=log)
             return False
         except LogFault as fault:

@@ -241,8 +241,8 @@ class ShapeGround:
             try:
                 house.collector.born(member, entry.shape, house.clocks.monotonic())
             except BufferFull as full:
-                size = full.facts.get("size", 0)
-                await in_thread(partial(house.store.wait_for_room, size, ROOM_SECONDS))
+                size, log = full.facts["size"], full.facts.get("log")
+                await in_thread(partial(house.store.wait_for_room, size, ROOM_SECONDS, log=log))
             else:
                 return
 

@@ -73,6 +73,13 @@ class BufferFull(StorageError):
     hint = "Wait for a flush to finish, then append the same rows again."
 
 
+class WriterStops(StorageError):
+    """The write buffer has no room, and none will be made: the writer stops. Nothing was taken."""
+
+    code = "writer_stops"
+    hint = "Acknowledge nothing of these rows: the source sends them again after the next start."
+
+
 class SharedDiskFault(StorageError):
     """The disk that all logs share cannot be written: full, broken or read-only. Nothing is lost; writing pauses."""
 

@@ -35,11 +35,12 @@ class Flusher:
         return self
 
     def stop(self, *, flush: bool = True) -> None:
-        """End the thread; `flush` writes what is left first, and raises what prevents it.
+        """End the thread; `flush` writes what is left first, and raises what prevents it. Nobody waits for room then.
 
         Raises `DiskStalled` if a flush does not end; the thread then ends with the process.
         """
         self._stopping.set()
+        self._store.release_producers()
         self._store.stop_waiting()
         self._store.room_wanted.set()
         self._thread.join(limits.FLUSH_WAIT_SECONDS_MAX)

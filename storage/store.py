@@ -19,7 +19,16 @@ from storage import layout, limits, log_facts, open_rows
 from storage.bases import BaseWriter
 from storage.clocks import Clocks
 from storage.disk import Disk
-from storage.errors import DiskStalled, LogFault, Misuse, SharedDiskFault, StorageError, UnknownLog, named_faults
+from storage.errors import (
+    DiskStalled,
+    LogFault,
+    Misuse,
+    SharedDiskFault,
+    StorageError,
+    UnknownLog,
+    WriterStops,
+    named_faults,
+)
 from storage.flush import Flushed, FlushJob
 from storage.flush_control import FlushControl, FlushOptions
 from storage.incoming import FragmentShares, fragment_source, source_of
@@ -74,6 +83,7 @@ class Store:
         self._maintenance = Maintenance(threading.Condition(self.lock))
         self._must_abandon = False
         self._stop_waiting = False
+        self._makes_room = True
         self._room = threading.Condition(self.lock)
         with named_faults(layout.LOGS):
             disk.make_folder(layout.LOGS)
@@ -330,7 +340,10 @@ class Store:
         return self._control.fault
 
     def wait_for_room(self, size: int, timeout_seconds: float, *, log: int | None = None) -> bool:
-        """Wait until a table of that many bytes would be taken (by this log); False when the time is up."""
+        """Wait until a table of that many bytes would be taken (by this log); False when the time is up.
+
+        Raises `WriterStops` after `release_producers`, unless there is room.
+        """
         with self.lock:
             state = None if log is None else self.log(log).state
             wait = min(timeout_seconds, limits.WAIT_SECONDS_MAX)
@@ -338,7 +351,17 @@ class Store:
                 self._buffer.make_room()
                 self.room_wanted.set()
                 self.flush_wanted.set()
-            return self._room.wait_for(lambda: self._buffer.has_room(size, state), wait)
+            self._room.wait_for(lambda: not self._makes_room or self._buffer.has_room(size, state), wait)
+            has_room = self._buffer.has_room(size, state)
+            if not (has_room or self._makes_room):
+                raise WriterStops(f"the writer stops, and {size} bytes have no room", size=size, log=log)
+            return has_room
+
+    def release_producers(self) -> None:
+        """The writer stops: nobody waits for room any more. Who does is told, and none of its rows were taken."""
+        with self.lock:
+            self._makes_room = False
+            self._room.notify_all()
 
     def gauges(self) -> dict[Metric, float]:
         """What is measured when somebody looks."""

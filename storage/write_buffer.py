@@ -71,17 +71,23 @@ class WriteBuffer:
         """Of flushes of all logs: they come no more often for those that do not wait for the age."""
 
     def admit(self, log: ShapeLog, share_size: int, source_size: int) -> None:
-        """Raise `BufferFull` unless the rows fit; a single append larger than a bound is let in when alone."""
+        """Raise `BufferFull` unless the rows fit; a single append larger than a bound is let in when alone.
+
+        Its facts are what to wait for (`has_room`): whoever waited for less would come again at once, and again.
+        """
         options = self.options
         if log.held_size + share_size > options.log_bytes_max and self._is_log_full(log, share_size):
             raise BufferFull(
                 f"log {log.number} holds {log.held_size} bytes of at most {options.log_bytes_max}",
+                size=share_size,
+                log=log.number,
                 handle=log.handle,
             )
         if source_size and self._is_full(source_size):  # a source that is held already needs no more room
             raise BufferFull(
                 f"all logs hold {self.size} bytes of at most {options.bytes_max},"
-                f" in {self.shares_count} shares of at most {options.shares_max}"
+                f" in {self.shares_count} shares of at most {options.shares_max}",
+                size=source_size,
             )
 
     def has_room(self, size: int, log: ShapeLog | None) -> bool:

@@ -24,7 +24,10 @@ from shapes.requests import Request, define
 from shapes.tables import find_table
 from storage.catalog_records import Life, Snapshot
 from storage.disk import LocalDisk
+from storage.errors import StorageError, WriterStops
 from storage.faulty_disk import Fault, FaultyDisk, Operation
+from storage.store import Store, StoreOptions
+from storage.write_buffer import BufferOptions
 from tests.loop import Loop, looping
 from tests.postgres import Database
 from tests.waiting import eventually
@@ -48,6 +51,9 @@ class Weather:
         self.is_full = False
         self.keeps_files = False
         self.sync_seconds = 0.0
+        self.answers = threading.Event()
+        """Cleared: no sync returns."""
+        self.answers.set()
         self.refused = 0
 
     def fault(self, operation: Operation, path: str, size: int) -> Fault | None:
@@ -59,6 +65,8 @@ class Weather:
             return Fault(errno.EROFS)
         if self.sync_seconds and operation == "sync":
             threading.Event().wait(self.sync_seconds)
+        if operation == "sync":
+            self.answers.wait(60)
         return None
 
 
@@ -325,6 +333,53 @@ async def test_a_stop_does_not_wait_for_a_full_disk(database: Database, tmp_path
         database.execute("DELETE FROM items WHERE id < 100", BACKLOG)
         await eventually(lambda: loop.app.store.fault is not None, "the disk to refuse")
     weather.is_full = False
+    async with looping(database, tmp_path) as loop:
+        await loop.caught_up()
+        assert loop.rows(loop.living("items")) == loop.table(ALL)
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["full", "silent"])
+async def test_a_stop_lets_go_of_whoever_waits_for_room(
+    database: Database, tmp_path: Path, weather: Weather, monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    """Until then it asks from time to time, and not in a circle. What found no room is sent again."""
+    began: list[int] = []
+    ended: list[bool | type[StorageError]] = []
+    wait_for_room = Store.wait_for_room
+
+    def watched(store: Store, size: int, seconds: float, **of: Any) -> bool:
+        began.append(size)
+        try:
+            ended.append(wait_for_room(store, size, seconds, **of))
+        except StorageError as error:
+            ended.append(type(error))
+            raise
+        return bool(ended[-1])
+
+    monkeypatch.setattr(Store, "wait_for_room", watched)
+    monkeypatch.setattr("shapes.capture.ROOM_SECONDS", 0.05)
+    database.execute(ITEMS, FILL)
+    async with looping(database, tmp_path, store=StoreOptions(BufferOptions(bytes_max=2_000_000))) as loop:
+        await loop.add("items", "items")
+        await loop.caught_up()
+        weather.is_full = not is_silent
+        if is_silent:
+            weather.answers.clear()
+        database.execute(BACKLOG)
+        try:
+            await eventually(lambda: len(ended) >= 3, "a full buffer")
+            assert not any(ended), "nobody is told of room that there is not"
+            monkeypatch.setattr("shapes.capture.ROOM_SECONDS", 3600.0)
+            looks = len(began)
+            await eventually(lambda: len(began) > looks + 1, "a wait that only a stop ends")
+            async with asyncio.timeout(STOP_SECONDS_MAX + 3):
+                await loop.app.stop()
+            await eventually(lambda: len(ended) == len(began), "the wait to end")
+            assert ended[-1] is WriterStops
+        finally:
+            weather.answers.set()
+    weather.is_full = False
+    monkeypatch.undo()
     async with looping(database, tmp_path) as loop:
         await loop.caught_up()
         assert loop.rows(loop.living("items")) == loop.table(ALL)

@@ -12,7 +12,7 @@ import pytest
 from storage import limits
 from storage.clocks import Clocks
 from storage.disk import Disk
-from storage.errors import SharedDiskFault
+from storage.errors import SharedDiskFault, StorageError, WriterStops
 from storage.faulty_disk import Fault, FaultyDisk, Rule, Script
 from storage.flush import Flushed
 from storage.flush_control import FlushOptions
@@ -310,6 +310,72 @@ def test_whoever_waits_for_room_need_not_wait_for_the_age_of_rows() -> None:
     assert store.wait_for_room(batch.nbytes, HANG_SECONDS)
     flusher.stop()
     assert store.metrics.value(Metric.FLUSHES, Trigger.PRESSURE.value) == 1
+
+
+def a_producer(store: Store, told: Told, size: int) -> tuple[threading.Thread, list[StorageError | bool]]:
+    """Somebody who waits for room, and has asked for it."""
+    found: list[StorageError | bool] = []
+
+    def wait() -> None:
+        try:
+            found.append(store.wait_for_room(size, HANG_SECONDS))
+        except WriterStops as stops:
+            found.append(stops)
+
+    store.room_wanted.clear()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert store.room_wanted.wait(HANG_SECONDS)
+    with store.lock:  # once it can be had, the producer sleeps
+        assert not told.flushed
+    return thread, found
+
+
+def test_a_stop_releases_whoever_waits_for_room_on_a_full_disk() -> None:
+    """What found no room was not taken, so nobody may acknowledge it; what was taken is not durable either."""
+    full = FaultyDisk(MemoryDisk(), Script(Rule("append", Fault(errno.ENOSPC), calls=None)))
+    full.healthy = True
+    store, told = store_on(full, bytes_max=20_000), Told()
+    full.healthy = False
+    write(store, 1, text="x" * 15_000)
+    flusher = Flusher(store, told).start()
+    thread, found = a_producer(store, told, 15_000)
+    with pytest.raises(SharedDiskFault):
+        flusher.stop()
+    thread.join(HANG_SECONDS / 2)
+    assert [type(one) for one in found] == [WriterStops]
+    assert not told.flushed
+    with pytest.raises(WriterStops, match="15000 bytes have no room"):
+        store.wait_for_room(15_000, HANG_SECONDS)
+    full.healthy = True
+    store.flush_all()
+    assert store.wait_for_room(15_000, 0), "room is room"
+    write(store, 2, text="x" * 15_000)
+    assert store.flush_all()[0].aligned == LogOffset(2, 3)
+
+
+def test_a_stop_releases_whoever_waits_for_room_while_a_sync_hangs() -> None:
+    hangs, may_end = threading.Event(), threading.Event()
+
+    def hang(operation: str, path: str) -> None:
+        if operation == "sync" and path.startswith("journal/"):
+            hangs.set()
+            assert may_end.wait(HANG_SECONDS)
+
+    store, told = store_on(hooked(MemoryDisk(), hang), bytes_max=20_000), Told()
+    end = write(store, 1, text="x" * 15_000)
+    flusher = Flusher(store, told).start()
+    thread, found = a_producer(store, told, 15_000)
+    assert hangs.wait(HANG_SECONDS)
+    stopping = threading.Thread(target=flusher.stop)
+    stopping.start()
+    thread.join(HANG_SECONDS / 2)
+    assert [type(one) for one in found] == [WriterStops]
+    assert stopping.is_alive(), "the sync hangs still"
+    assert not told.flushed
+    may_end.set()
+    stopping.join(HANG_SECONDS)
+    assert told.durable() == end
 
 
 def test_waiters_of_a_log_that_stops_are_woken() -> None:

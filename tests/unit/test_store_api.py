@@ -12,6 +12,7 @@ import errno
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -384,6 +385,24 @@ def test_waiting_for_room() -> None:
     rig.write(2, text="x" * 6000)
     with pytest.raises(UnknownLog):
         rig.store.wait_for_room(1, 0, log=9)
+
+
+def test_what_has_no_room_says_what_to_wait_for() -> None:
+    """Whoever waited for less than is wanted would be told at once to come again, and never rest."""
+    rig = Rig(options=to_journal(bytes_max=10_000, log_bytes_max=6_000))
+    rig.create(2)
+    rig.write(1, text="x" * 5_000)
+    for log, text, names in ((1, "x" * 3_000, {"size", "log", "handle"}), (2, "x" * 9_000, {"size"})):
+        with pytest.raises(BufferFull) as full:
+            rig.write(2, log=log, text=text)
+        assert full.value.facts.keys() == names
+        size, bounded = full.value.facts["size"], full.value.facts.get("log")
+        assert not rig.store.wait_for_room(size, 0, log=bounded)
+        thread, found = in_a_thread(partial(rig.store.wait_for_room, log=bounded), size, HANG_SECONDS)
+        rig.store.flush_all()
+        thread.join(HANG_SECONDS)
+        assert found == [True]
+        rig.write(2, log=log, text=text)
 
 
 def test_rows_that_are_dropped_make_room() -> None:
