@@ -218,11 +218,13 @@ class Store:
                 open_rows.remove_open_shares(self.disk, self.logs.index, aligned, written_at=self._clocks.wall())
             for opened in cut.values():
                 opened.state.open_rows_were_cut(self.logs.wire_end(opened))
+            stopped = self._stopped(self._intake.open_logs)
             self._intake.open_logs.clear()
             # The stream had covered what is dropped now; how far the next one's past is covered, `resume` says.
             self._intake.covered = BEFORE_ALL
             self._must_abandon = False
             self._room.notify_all()
+        self._tell_of_stop(stopped)
 
     # Flushes
 
@@ -245,13 +247,11 @@ class Store:
             self._finish_removals()
             self._room.notify_all()
             is_waited_for = bool(self._marks)
-            touched = [(log, self.logs.peek(log)) for log in job.triggers] if is_waited_for else []
-            stopped = [log for log, opened in touched if opened is not None and opened.state.fault is not None]
+            stopped = self._stopped(job.triggers) if is_waited_for else []
         if is_waited_for:
             for one in flushed:
                 self._marks.durable(one.log, one.aligned)
-            for log in stopped:
-                self._marks.close(log, "the log stopped")
+            self._tell_of_stop(stopped)
         return flushed
 
     def flush(self, *, demand: Iterable[int] | None = None) -> list[Flushed]:
@@ -378,7 +378,17 @@ class Store:
                 Metric.FAULT: self.fault is not None,
             }
 
+    def _tell_of_stop(self, logs: Iterable[int]) -> None:
+        """Whoever waits for more of these logs waits in vain."""
+        for log in logs:
+            self._marks.close(log, "the log stopped")
+
     # Inside, under the lock
+
+    def _stopped(self, logs: Iterable[int]) -> list[int]:
+        """Those of the logs that take no more rows."""
+        opened = [(log, self.logs.peek(log)) for log in logs]
+        return [log for log, one in opened if one is not None and one.state.fault is not None]
 
     def _writable(self, log: int) -> OpenLog:
         if self._must_abandon:

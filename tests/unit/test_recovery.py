@@ -135,8 +135,12 @@ def test_one_logs_fault_does_not_keep_the_others_from_abandoning() -> None:
         open_rows(rig, 2, log=log)
     rig.store.flush_all()
     disk.plan = Script(Rule("create", Fault(errno.EACCES), "logs/1/*", calls=None))
+    told: list[LogOffset | None] = []
+    for log in (1, 2):
+        rig.store.watch(log).visible.subscribe(LogOffset(1, 1), told.append)
     rig.store.abandon()
     assert isinstance(rig.store.log(1).state.fault, PermissionLost)
+    assert told == [None], "whoever waits for the one that stopped hears of it"
     assert rig.read_all(log=2) == rows_at(1)
     rig.write(2, log=2)
     with pytest.raises(LogPoisoned):
