@@ -23,14 +23,14 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
-from storage.disk import Bytes, Disk
+from storage.disk import Bytes, Disk, Stamp
 
 Result = TypeVar("Result")
 
 Changing = Literal[
     "create", "append", "sync", "truncate", "make_folder", "sync_folder", "rename", "link", "remove", "remove_folder"
 ]
-Reading = Literal["read", "size", "exists", "names"]
+Reading = Literal["read", "size", "stamp", "exists", "names"]
 Operation = Changing | Reading
 
 
@@ -152,7 +152,7 @@ class Odds:
         return self.sync_fails if operation in _SYNCING else self.change_fails
 
 
-_READING: Final = frozenset({"read", "size", "exists", "names"})
+_READING: Final = frozenset({"read", "size", "stamp", "exists", "names"})
 _SYNCING: Final = frozenset({"sync", "sync_folder"})
 
 
@@ -234,6 +234,10 @@ class FaultyDisk:
     def size(self, path: str) -> int:
         """May fail."""
         return self._read("size", path, lambda: self.disk.size(path))
+
+    def stamp(self, path: str) -> Stamp:
+        """May fail."""
+        return self._read("stamp", path, lambda: self.disk.stamp(path))
 
     def exists(self, path: str) -> bool:
         """May fail."""

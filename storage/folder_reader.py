@@ -44,6 +44,10 @@ class FolderReader:
         self._disk = disk
         self._cache = cache or BlocksCache(disk)
         self._journal = JournalIndex()
+        self._names: list[str] = []
+        """Of the journal's folder, when it was last looked at; and what they say."""
+        self._numbers: list[int] = []
+        self._doubts: list[str] = []
         self._segments: dict[int, dict[str, Segment]] = {}
         self._bases: dict[int, list[Base]] = {}
         self._pause = pause
@@ -123,6 +127,7 @@ class FolderReader:
                 if number > READ_ATTEMPTS_MAX:
                     read_log(self._disk, log)  # a log that was removed says so, instead of what it lacks
                     raise _named(error, log) from None
+                self._distrust(log)
                 if not isinstance(error, FileNotFoundError):
                     self._pause(number * READ_PAUSE_SECONDS)  # the writer may be in the middle of it
             except UnknownLog:
@@ -132,6 +137,14 @@ class FolderReader:
             except OSError as error:
                 raise _named(error, log) from None
         raise AssertionError("the last attempt returns or raises")
+
+    def _distrust(self, log: int) -> None:
+        """Something is not as it was seen: look into all files again."""
+        with self._lock:
+            for file in self._journal.files.values():
+                file.stamp = None
+            for segment in self._segments.get(log, {}).values():
+                segment.stamp = None
 
     def _view(self, log: int, after: LogOffset) -> LogView:
         with self._lock:
@@ -173,19 +186,27 @@ class FolderReader:
     def _look_at_journal(self) -> Doubts:
         """Bring the index up to date: files come, grow, are cut and go. Returns which logs are in doubt."""
         index, names = self._journal, self._disk.names(layout.JOURNAL)
-        numbers = {number for number in map(layout.journal_number, names) if number}
-        for number in set(index.files) - numbers:
-            index.drop_file(number)
-        for number in sorted(numbers):
+        if names != self._names:
+            self._names, self._doubts = names, [name for name in names if layout.is_doubts(name)]
+            self._numbers = [number for number in map(layout.journal_number, names) if number]
+            for number in index.files.keys() - self._numbers:
+                index.drop_file(number)
+        for number in self._numbers:
             file = index.files.get(number)
+            path = layout.journal_path(number) if file is None else file.path
+            stamp = self._disk.stamp(path)  # before its blocks, or what is written meanwhile would be missed
+            if file is not None and file.stamp == stamp:
+                continue
             if file is not None and (file.unreadable or (file.refs and not self._is_there(file.refs[-1]))):
                 index.drop_file(number)
                 file = None
             if file is None:
-                file = JournalFile(number, layout.journal_path(number))
+                file = JournalFile(number, path)
                 index.add_file(file)
             load_blocks(self._disk, index, file, on_torn=_is_being_written)
-        return read_doubts(self._disk, names)
+            # What is torn or damaged may be in the middle of its writing, and is looked at each time.
+            file.stamp = stamp if file.size == stamp.size and not file.unreadable else None
+        return read_doubts(self._disk, self._doubts)
 
     def _look_at_bases(self, log: int) -> list[Base]:
         self._bases[log] = list_bases(self._disk, log, self._bases.get(log, ()))
@@ -210,15 +231,18 @@ class FolderReader:
 
     def _look_at(self, segment: Segment, *, is_last: bool) -> None:
         """Find the blocks that were added since; start again if the last one known is not there any more."""
+        stamp = self._disk.stamp(segment.path)
+        if segment.stamp == stamp:
+            return
         if segment.refs and not self._is_there(segment.refs[-1]):
-            segment.refs, segment.size, segment.loaded = [], 0, False
-        if not (segment.loaded and segment.name.generation):
-            found = scan(self._disk, segment.path, start=segment.size)
-            segment.add(found.refs)
-            segment.damage = found.damage
-            if found.torn is not None and not is_last:
-                segment.damage = CorruptBlock(f"a closed segment ends in {found.torn}", path=segment.path)
-            segment.loaded = True
+            segment.refs, segment.size = [], 0
+        found = scan(self._disk, segment.path, start=segment.size)
+        segment.add(found.refs)
+        segment.damage = found.damage
+        if found.torn is not None and not is_last:
+            segment.damage = CorruptBlock(f"a closed segment ends in {found.torn}", path=segment.path)
+        segment.loaded = True
+        segment.stamp = stamp if segment.size == stamp.size and segment.damage is None else None
 
     def _is_there(self, ref: BlockRef) -> bool:
         """Whether the block at this place is still this one: a failed write is cut off, and another takes its place."""

@@ -14,6 +14,7 @@ Invariants of what a crash leaves:
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 from storage.limits import SECTOR_BYTES
@@ -42,6 +43,9 @@ class File:
 
     content: bytearray = field(default_factory=bytearray)
     unsynced: list[Change] = field(default_factory=list)
+    number: int = field(default_factory=count().__next__)
+    """No other file has it, nor ever had."""
+    changes: int = 0
 
     def change(self, position: int, added: bytes) -> None:
         """Replace everything from `position` on."""
@@ -49,6 +53,7 @@ class File:
         if removed or added:
             self.content[position:] = added
             self.unsynced.append(Change(position, removed, added))
+            self.changes += 1
 
     def sync(self) -> None:
         """What the program sees is certain."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from storage import layout
 from storage.block import BlockFlag
+from storage.disk import Stamp
 from storage.errors import LogFault
 from storage.journal_block import DIRECTORY_FIELDS, Directory, PackedDirectory, ShareEntry
 from storage.limits import JOURNAL_LOGS_IN_ORDER_MAX
@@ -68,6 +69,8 @@ class JournalFile:
     serials: list[int] = field(default_factory=list)
     """Of the blocks, in the index."""
     unreadable: list[Unreadable] = field(default_factory=list)
+    stamp: Stamp | None = None
+    """Of the file when all of it was known; kept by readers in other processes, who need not look while it is so."""
 
     @property
     def is_young(self) -> bool:

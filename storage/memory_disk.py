@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from storage.disk import Bytes
+from storage.disk import Bytes, Stamp
 from storage.inodes import Choose, File, Folder, Need, after_crash
 
 
@@ -137,6 +137,12 @@ class MemoryDisk:
         """With what is not synced."""
         with self._reading():
             return len(self._file(path).content)
+
+    def stamp(self, path: str) -> Stamp:
+        """Another with each change."""
+        with self._reading():
+            file = self._file(path)
+            return Stamp(file.number, len(file.content), file.changes)
 
     def exists(self, path: str) -> bool:
         """Of a file or a folder."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from storage import layout
 from storage.bases import Base
 from storage.block import BlockHeader, BlockKind
-from storage.disk import Disk
+from storage.disk import Disk, Stamp
 from storage.errors import CorruptBlock, LogFault
 from storage.layout import SegmentName
 from storage.limits import SEGMENT_BYTES_MAX
@@ -42,6 +42,8 @@ class Segment:
     """What lies behind the blocks, if it is not the end of the file: readers come so far and no further."""
     closed: bool = False
     """Never appended to again: full, compacted, or a sync of it failed."""
+    stamp: Stamp | None = None
+    """Of the file when all of it was known; kept by readers in other processes, who need not look while it is so."""
 
     @property
     def first(self) -> LogOffset:

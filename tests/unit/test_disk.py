@@ -50,6 +50,34 @@ def test_a_new_file_is_empty(disk: Disk) -> None:
     assert read(disk, "file") == b""
 
 
+def test_a_stamp_is_another_one_after_each_change_and_only_then(disk: Disk) -> None:
+    write(disk, "file", b"bytes")
+    before = disk.stamp("file")
+    assert before.size == 5
+    read(disk, "file")
+    disk.sync("file")
+    assert disk.stamp("file") == before
+    stamps = [before]
+    for change in (
+        lambda: disk.append("file", [b"more"]),
+        lambda: disk.truncate("file", 5),
+        lambda: disk.append("file", [b"other"]),
+        lambda: write(disk, "temporary", b"bytesother"),
+        lambda: disk.rename("temporary", "file"),
+        lambda: disk.remove("file"),
+        lambda: write(disk, "file", b"bytes other"),
+    ):
+        change()
+        if disk.exists("file"):
+            stamps.append(disk.stamp("file"))
+    sizes = [stamp.size for stamp in stamps]
+    assert sizes == [5, 9, 5, 10, 10, 10, 11]
+    assert len({stamps[3], stamps[4], stamps[5]}) == 2, "of the same size"
+    assert stamps[4] == stamps[3], "the name has not changed yet"
+    fails_with(errno.ENOENT, disk.stamp, "nowhere")
+    fails_with(errno.ENOTDIR, disk.stamp, "file/below")
+
+
 def test_create_is_exclusive(disk: Disk) -> None:
     write(disk, "file", b"kept")
     disk.make_folder("folder")

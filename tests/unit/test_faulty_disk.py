@@ -41,6 +41,7 @@ CHANGES: dict[Changing, Callable[[Disk], None]] = {
 READS: dict[Reading, Callable[[Disk], object]] = {
     "read": lambda disk: disk.read("file", 0, 9),
     "size": lambda disk: disk.size("file"),
+    "stamp": lambda disk: disk.stamp("file").size,
     "exists": lambda disk: disk.exists("file"),
     "names": lambda disk: disk.names(""),
 }

@@ -11,6 +11,7 @@ readers look between any two of its operations, also in the middle of a write. I
 
 import contextlib
 import errno
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -47,14 +48,14 @@ NOW = 1_000_000
 EVERYTHING = 10**9
 
 
-def options(own_segment_bytes: int = 3000) -> StoreOptions:
+def options(own_segment_bytes: int = 3000, journal_bytes_max: int = 9000) -> StoreOptions:
     """Small enough for some flushes to move everything there is."""
     return StoreOptions(
         buffer=BufferOptions(flush_age_seconds=NEVER_SECONDS),
         flush=FlushOptions(
             own_segment_bytes=own_segment_bytes,
             segment_bytes_max=5000,
-            journal_bytes_max=9000,
+            journal_bytes_max=journal_bytes_max,
             journal_file_bytes_max=3000,
             fault_retry_seconds=0.0,
         ),
@@ -64,8 +65,10 @@ def options(own_segment_bytes: int = 3000) -> StoreOptions:
 class Writer:
     """A writer of two logs, and what is on the disk of the first one."""
 
-    def __init__(self, disk: Disk | None = None, own_segment_bytes: int = 3000) -> None:
-        self.rig = Rig(disk, options(own_segment_bytes), key_columns=("id",))
+    def __init__(
+        self, disk: Disk | None = None, own_segment_bytes: int = 3000, *, journal_bytes_max: int = 9000
+    ) -> None:
+        self.rig = Rig(disk, options(own_segment_bytes, journal_bytes_max), key_columns=("id",))
         if not self.rig.disk.exists("logs/2/log.json"):
             self.rig.create(2)
         self.tx = 0
@@ -317,6 +320,102 @@ def test_a_log_is_read_while_it_is_removed() -> None:
     assert True in looks
     assert looks == sorted(looks, reverse=True)
     assert looks.count(False) > 6
+
+
+# What a read costs.
+
+
+@pytest.mark.parametrize("own_segment_bytes", [3000, 2**40], ids=["with segments", "in the journal"])
+def test_a_read_of_a_quiet_log_looks_into_no_file_that_it_knows(own_segment_bytes: int) -> None:
+    """However many files the journal has: each costs a stamp, and only what has grown is read."""
+    calls: Counter[str] = Counter()
+    inner = MemoryDisk()
+    writer = Writer(inner, own_segment_bytes, journal_bytes_max=2**40)
+    reader = FolderReader(hooked(inner, lambda operation, path: calls.update([f"{operation} {path.split('/')[0]}"])))
+    if own_segment_bytes == 3000:
+        writer.large_ones()
+    for log in range(3, 60):
+        writer.rig.create(log)
+        writer.rig.write(1, log=log, text="x" * 900)
+        writer.rig.store.flush(demand=[log])
+    writer.small_ones()
+    check(reader, writer, len(writer.on_disk))
+    assert len(inner.names("journal")) > 20
+
+    def cost(after: LogOffset) -> Counter[str]:
+        calls.clear()
+        reader.read(1, after)
+        return Counter(calls)
+
+    end = writer.ends[-1]
+    segment = Counter({"stamp logs": 2}) if own_segment_bytes == 3000 else Counter()
+    log = Counter({"names logs": 2, "size logs": 1, "read logs": 1}) + segment
+
+    def journal() -> Counter[str]:
+        return Counter({"names journal": 1, "stamp journal": len(inner.names("journal"))})
+
+    assert cost(writer.ends[-1]) == journal() + log
+    end = writer.ends[-1]
+    writer.small()
+    grown = cost(end)
+    assert grown["read journal"] + grown["read_buffer journal"] <= 10, "the block before, the new one, and its end"
+    assert cost(writer.ends[-1]) == journal() + log
+
+
+def test_a_file_that_is_another_one_under_a_known_name_is_looked_into() -> None:
+    """Numbers begin anew where a writer starts with an empty journal, and a block may be as long as another was."""
+    inner = MemoryDisk()
+    writer = Writer(inner)
+    reader = FolderReader(inner)
+    writer.small()
+    assert check(reader, writer, 3) == 3
+    known = inner.names("journal")
+    writer.large()  # its segment takes along what the journal has
+    writer.restart()
+    writer.large()
+    assert not inner.names("journal")
+    writer.restart()
+    writer.small()
+    assert inner.names("journal") == known
+    assert check(reader, writer, len(writer.on_disk)) == len(writer.on_disk)
+
+
+def test_what_was_cut_or_emptied_under_a_known_name_is_noticed() -> None:
+    """Only what was written and not synced is cut; then a reader that was there before sees what a new one sees."""
+    for kept in ("nothing", "half of a header", "a block", "a block and a header"):
+        inner = MemoryDisk()
+        writer = Writer(inner, 2**40)
+        reader = FolderReader(inner, pause=lambda _: None)
+        writer.small()
+        (path,) = (f"journal/{name}" for name in inner.names("journal"))
+        block = inner.size(path)
+        writer.small()
+        check(reader, writer, 6)
+        sizes = {"nothing": 0, "half of a header": 64, "a block": block, "a block and a header": block + 127}
+        inner.truncate(path, sizes[kept])
+        assert reader.upper(1) == FolderReader(inner, pause=lambda _: None).upper(1) < writer.ends[-1]
+
+
+def test_a_block_in_the_middle_of_its_writing_is_looked_at_again_though_the_file_has_its_size() -> None:
+    """Some file systems show a size before its bytes."""
+    inner = MemoryDisk()
+    writer = Writer(inner, 2**40)
+    reader = FolderReader(inner, pause=lambda _: None)
+    writer.small()
+    (path,) = (f"journal/{name}" for name in inner.names("journal"))
+    whole = inner.size(path)
+    writer.small()
+    file = inner._file(path)
+    content = bytes(file.content)
+    for written in (whole, whole + 100, whole + 128, len(content) - 1):
+        file.content[:] = content[:written].ljust(len(content), b"\0")
+        before = inner.stamp(path)
+        with contextlib.suppress(CorruptBlock):
+            check(reader, writer, 3)
+        file.content[:] = content
+        assert inner.stamp(path) == before
+        assert check(reader, writer, 6) == 6
+        reader = FolderReader(inner, pause=lambda _: None)
 
 
 # Readers look while the writer moves.

@@ -95,6 +95,7 @@ class LiveDisk(RuleBasedStateMachine):
     def look(self, path: str, folder: str) -> None:
         self.both(lambda disk: disk.exists(path))
         self.both(lambda disk: disk.names(folder))
+        self.both(lambda disk: disk.stamp(path).size)
 
     @invariant()
     def all_files_are_alike(self) -> None:
