@@ -295,8 +295,9 @@ class FlushControl:
     def _put_in_doubt(self, copy: JournalCopy) -> None:
         """The rows of some logs could not be copied: these logs stop, if they have not, and the next start knows it."""
         for number, fault in copy.unreadable.items():
-            logger.error("rows of log %d stay in a file that is put aside: %s", number, fault)
             opened = self._logs.peek(number)
+            handle = "not open" if opened is None else opened.facts.handle
+            logger.error("log %d (%s): rows of it stay in a file that is put aside: %s", number, handle, fault)
             if opened is not None and opened.state.fault is None:
                 self._buffer.release(opened.state.poison(fault))
                 self._buffer.touch(opened.state)

@@ -42,7 +42,7 @@ class Flusher:
         self._stopping.set()
         self._store.release_producers()
         self._store.stop_waiting()
-        self._store.room_wanted.set()
+        self._store.room.wanted.set()
         self._thread.join(limits.FLUSH_WAIT_SECONDS_MAX)
         if self.failure is not None:
             raise self.failure
@@ -67,8 +67,8 @@ class Flusher:
     def _rest(self, seconds: float) -> None:
         """Leave the interpreter to those who append. Whoever waits for room waits for a flush, so that ends it."""
         if seconds >= limits.FLUSH_REST_SECONDS_MIN:
-            self._store.room_wanted.wait(min(seconds, limits.FLUSH_REST_SECONDS_MAX))
-            self._store.room_wanted.clear()
+            self._store.room.wanted.wait(min(seconds, limits.FLUSH_REST_SECONDS_MAX))
+            self._store.room.wanted.clear()
 
     def _tell(self, flushed: Sequence[Flushed]) -> None:
         if flushed:

@@ -58,7 +58,9 @@ class OpenLogs:
                 raise UnknownLog(f"log {log} was not made yet: an attempt failed")
             facts = log_facts.read_log(self.disk, log)
             repairs = self._repairs.setdefault(log, [])
-            opened = recovery.open_log(self.disk, log, self.index, repairs, self.found, confirmed_tx=self._confirmed_tx)
+            opened = recovery.open_log(
+                self.disk, facts, self.index, repairs, self.found, confirmed_tx=self._confirmed_tx
+            )
             del self._repairs[log]
             found = self._add(facts, opened.files, opened.recovered)
             found.state.fault = opened.fault

@@ -23,6 +23,7 @@ from storage.errors import Hole, LogFault, from_os_error
 from storage.journal import JournalIndex, JournalShare, aligned_of
 from storage.journal_damage import put_aside
 from storage.journal_scan import load_journal
+from storage.log_facts import LogFacts
 from storage.offset import SNAPSHOT_END
 from storage.open_rows import cut_last, cut_open_rows, remove_open_shares
 from storage.repair import Repair, repair_now, run_repairs
@@ -97,24 +98,25 @@ def _make_certain(disk: Disk, repairs: list[Repair], path: str, size: int, prove
 
 
 def open_log(
-    disk: Disk, log: int, index: JournalIndex, repairs: list[Repair], found: Found, *, confirmed_tx: int
+    disk: Disk, facts: LogFacts, index: JournalIndex, repairs: list[Repair], found: Found, *, confirmed_tx: int
 ) -> OpenedLog:
     """Look at a log's files for the first time, and take away what must not be there.
 
     `repairs`: what an attempt before this one could not finish; what this one cannot is added.
     """
     try:
-        return _Opening(disk, log, index, found, confirmed_tx).run(repairs)
+        return _Opening(disk, facts, index, found, confirmed_tx).run(repairs)
     except OSError as error:
-        raise from_os_error(error, layout.log_folder(log), log=log) from None
+        raise from_os_error(error, layout.log_folder(facts.log), log=facts.log) from None
 
 
 class _Opening:
     """One log on its way from files to a state."""
 
-    def __init__(self, disk: Disk, log: int, index: JournalIndex, found: Found, confirmed_tx: int) -> None:
+    def __init__(self, disk: Disk, facts: LogFacts, index: JournalIndex, found: Found, confirmed_tx: int) -> None:
         self._disk = disk
-        self._log = log
+        self._log = log = facts.log
+        self._handle = facts.handle
         self._index = index
         self._found = found
         self._confirmed_tx = confirmed_tx
@@ -129,7 +131,7 @@ class _Opening:
         segments, dead = list_segments(disk, log)
         bases = list_bases(disk, log)
         kept = [base for base in bases if base.is_complete or base.damage is not None]
-        _remove_leftovers(disk, log, [*dead, *(base.path for base in bases if base not in kept)])
+        self._remove_leftovers([*dead, *(base.path for base in bases if base not in kept)])
         files = LogFiles(log, segments, kept)
         files.repairs = repairs
         damage = self._cut_tail(files)
@@ -164,8 +166,9 @@ class _Opening:
         that a segment had: nobody may read on there, for what came between is in the base alone.
         """
         while files.segments:
-            logger.info("removing %s: a base has its rows, and those behind them", files.segments[-1].path)
-            repair_now(self._disk, files.repairs, Repair(files.segments[-1].path, 0))
+            path = files.segments[-1].path
+            self._note_removal(path, "a base has its rows, and those behind them")
+            repair_now(self._disk, files.repairs, Repair(path, 0))
             files.segments.pop()
         self._index.drop(self._log)
 
@@ -212,7 +215,7 @@ class _Opening:
                 if cut_last(self._disk, files, max(claimed, journal_aligned or claimed)):
                     return None
             else:
-                logger.info("removing %s: it holds no whole block", segment.path)
+                self._note_removal(segment.path, "it holds no whole block")
             if damage is None:
                 repair_now(self._disk, files.repairs, Repair(segment.path, 0))
             files.segments.pop()
@@ -227,13 +230,28 @@ class _Opening:
         for share in self._shares:
             entry = share.entry
             if entry.rows and entry.last <= tail.last and entry.aligned > tail.aligned:
-                logger.warning("log %d: removing what a torn write carried over after %s", files.log, entry.previous)
+                what = "log %d (%s): removing what a torn write carried over after %s"
+                logger.warning(what, self._log, self._handle, entry.previous)
                 try:
                     cut_open_rows(self._disk, files, entry.previous)
                 except LogFault as fault:
                     return fault
                 break
         return None
+
+    def _remove_leftovers(self, paths: list[str]) -> None:
+        disk, folder = self._disk, layout.log_folder(self._log)
+        paths = sorted({*paths, *(f"{folder}/{name}" for name in disk.names(folder) if layout.is_leftover(name))})
+        if paths:
+            disk.sync_folder(folder)  # what replaced them has its name for certain before they lose theirs
+        for path in paths:
+            self._note_removal(path, "unfinished or replaced")
+            disk.remove(path)
+        if paths:
+            disk.sync_folder(folder)
+
+    def _note_removal(self, path: str, why: str) -> None:
+        logger.info("log %d (%s): removing %s: %s", self._log, self._handle, path, why)
 
     def _load_last(self, segment: Segment) -> None:
         is_in_journal = is_in(self._shares, self._confirmed_tx)
@@ -264,15 +282,3 @@ def is_in(shares: Sequence[JournalShare], confirmed_tx: int) -> Callable[[BlockH
         return header.last <= rows[-1].last or header.last.tx >= confirmed_tx
 
     return is_in_journal
-
-
-def _remove_leftovers(disk: Disk, log: int, paths: list[str]) -> None:
-    folder = layout.log_folder(log)
-    paths = sorted({*paths, *(f"{folder}/{name}" for name in disk.names(folder) if layout.is_leftover(name))})
-    if paths:
-        disk.sync_folder(folder)  # what replaced them has its name for certain before they lose theirs
-    for path in paths:
-        logger.info("log %d: removing %s: unfinished or replaced", log, path)
-        disk.remove(path)
-    if paths:
-        disk.sync_folder(folder)

@@ -177,7 +177,8 @@ class _Fold:
                     raise _Unwanted
                 writer.chunk(as_chunk(chunk, len(writer.base.chunks)), written_at=self.now)
             if len(pieces) > 1:
-                logger.info("log %d is being folded: %d of %d parts", facts.log, done, len(pieces) + 1)
+                said = "log %d (%s) is being folded: %d of %d parts"
+                logger.info(said, facts.log, facts.handle, done, len(pieces) + 1)
 
 
 def _parts(refs: Sequence[BlockRef], bytes_max: int) -> Iterator[list[BlockRef]]:

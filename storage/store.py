@@ -8,27 +8,17 @@ Order that matters: a mark is stored before anybody is woken, and D is stored on
 """
 
 import contextlib
-import logging
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from storage import layout, limits, log_facts, open_rows
+from storage import layout, limits, open_rows
 from storage.bases import BaseWriter
 from storage.clocks import Clocks
 from storage.disk import Disk
-from storage.errors import (
-    DiskStalled,
-    LogFault,
-    Misuse,
-    SharedDiskFault,
-    StorageError,
-    UnknownLog,
-    WriterStops,
-    named_faults,
-)
+from storage.errors import DiskStalled, Misuse, SharedDiskFault, UnknownLog, named_faults
 from storage.flush import Flushed, FlushJob
 from storage.flush_control import FlushControl, FlushOptions
 from storage.incoming import FragmentShares, fragment_source, source_of
@@ -39,12 +29,12 @@ from storage.marks import LogMarks, Marks
 from storage.metrics import Metric, Metrics
 from storage.offset import BEFORE_ALL, LogOffset
 from storage.open_logs import OpenLog, OpenLogs
+from storage.removals import Removals
 from storage.repair import run_repairs
+from storage.room import Room
 from storage.shape_log import Placement
 from storage.share import Share
 from storage.write_buffer import BufferOptions, WriteBuffer
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +61,17 @@ class Store:
         """Held from the begin of a flush to its end by those who flush in one step; taken before `lock`."""
         self.flush_wanted = threading.Event()
         """Set when a flush has become due, or will be after a while."""
-        self.room_wanted = threading.Event()
-        """Set when somebody waits for room, which only a flush makes."""
         self.logs = OpenLogs(disk, confirmed_tx, options.flush.segment_bytes_max)
         self._clocks = clocks
         self._buffer = WriteBuffer(options.buffer)
         self._control = FlushControl(self.logs, self._buffer, self.metrics, options.flush)
         self._marks = LogMarks()
         self._intake = Intake(self.logs, self._buffer, self.metrics)
-        self._removing: set[int] = set()
         self._maintenance = Maintenance(threading.Condition(self.lock))
         self._must_abandon = False
         self._stop_waiting = False
-        self._makes_room = True
-        self._room = threading.Condition(self.lock)
+        self.room = Room(self.lock, self._buffer, self.flush_wanted)
+        self._removals = Removals(self.logs, self._buffer, self.room, self._is_idle)
         with named_faults(layout.LOGS):
             disk.make_folder(layout.LOGS)
             disk.make_folder(layout.JOURNAL)
@@ -102,16 +89,16 @@ class Store:
     def remove_log(self, log: int) -> None:
         """Drop a log with all it has; readers get `UnknownLog`. May be repeated after a crash."""
         with self.lock:
-            self._removing.add(log)
+            self._removals.begin(log)
             self._intake.open_logs.pop(log, None)
         self._marks.close(log, "the log was removed")
         with self.lock:
             if self._is_idle(log):
-                self._remove_files(log)
+                self._removals.finish(log)
 
     def log(self, log: int) -> OpenLog:
         """An open log. For the other modules of storage, under `lock`."""
-        if log in self._removing:
+        if log in self._removals:
             raise UnknownLog(f"log {log} was removed")
         opened = self.logs.peek(log)
         if opened is not None:
@@ -137,7 +124,7 @@ class Store:
                 yield opened
         finally:
             with self.lock:
-                self._finish_removals()
+                self._removals.finish_idle()
 
     # Rows
 
@@ -223,7 +210,7 @@ class Store:
             # The stream had covered what is dropped now; how far the next one's past is covered, `resume` says.
             self._intake.covered = BEFORE_ALL
             self._must_abandon = False
-            self._room.notify_all()
+            self.room.was_made()
         self._tell_of_stop(stopped)
 
     # Flushes
@@ -244,8 +231,8 @@ class Store:
         """Settle a job that has run. Returns which logs are durable further than before; readers are woken."""
         with self.lock:
             flushed = self._control.end(job, self._clocks.monotonic())
-            self._finish_removals()
-            self._room.notify_all()
+            self._removals.finish_idle()
+            self.room.was_made()
             is_waited_for = bool(self._marks)
             stopped = self._stopped(job.triggers) if is_waited_for else []
         if is_waited_for:
@@ -310,7 +297,7 @@ class Store:
     def _dirty_logs(self) -> list[int]:
         with self.lock:
             dirty = [opened.facts.log for opened in self.logs if opened.state.pending or opened.state.dirty]
-            return [log for log in dirty if log not in self._removing]
+            return [log for log in dirty if log not in self._removals]
 
     # Marks
 
@@ -346,22 +333,12 @@ class Store:
         """
         with self.lock:
             state = None if log is None else self.log(log).state
-            wait = min(timeout_seconds, limits.WAIT_SECONDS_MAX)
-            if not self._buffer.has_room(size, state):
-                self._buffer.make_room()
-                self.room_wanted.set()
-                self.flush_wanted.set()
-            self._room.wait_for(lambda: not self._makes_room or self._buffer.has_room(size, state), wait)
-            has_room = self._buffer.has_room(size, state)
-            if not (has_room or self._makes_room):
-                raise WriterStops(f"the writer stops, and {size} bytes have no room", size=size, log=log)
-            return has_room
+            return self.room.wait(size, state, min(timeout_seconds, limits.WAIT_SECONDS_MAX))
 
     def release_producers(self) -> None:
         """The writer stops: nobody waits for room any more. Who does is told, and none of its rows were taken."""
         with self.lock:
-            self._makes_room = False
-            self._room.notify_all()
+            self.room.close()
 
     def gauges(self) -> dict[Metric, float]:
         """What is measured when somebody looks."""
@@ -398,27 +375,6 @@ class Store:
     def _is_idle(self, log: int) -> bool:
         """Whether nobody uses a log's files but readers."""
         return self._control.job is None and log not in self._maintenance
-
-    def _finish_removals(self) -> None:
-        """Remove what was in use when its log was removed. Raises nothing: whoever ends that use has news to tell."""
-        for log in sorted(filter(self._is_idle, self._removing)):
-            try:
-                self._remove_files(log)
-            except LogFault as fault:
-                self._removing.discard(log)  # with each flush it would fail again
-                logger.warning("files of log %d, which was removed, are still there: %s", log, fault)
-            except StorageError:
-                logger.exception("the files of log %d, which was removed, are still there; they go next time", log)
-
-    def _remove_files(self, log: int) -> None:
-        opened = self.logs.forget(log)
-        if opened is not None:
-            self._buffer.forget(opened.state)
-            self._buffer.release(opened.state.pending)
-            self._room.notify_all()
-        with named_faults(layout.log_folder(log)):
-            log_facts.remove_log(self.disk, log)
-        self._removing.discard(log)
 
     def _after_change(self, logs: Iterable[int]) -> None:
         """V is stored; tell those who wait for data, and the flusher if there is something new for it."""

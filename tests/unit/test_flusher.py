@@ -322,10 +322,10 @@ def a_producer(store: Store, told: Told, size: int) -> tuple[threading.Thread, l
         except WriterStops as stops:
             found.append(stops)
 
-    store.room_wanted.clear()
+    store.room.wanted.clear()
     thread = threading.Thread(target=wait)
     thread.start()
-    assert store.room_wanted.wait(HANG_SECONDS)
+    assert store.room.wanted.wait(HANG_SECONDS)
     with store.lock:  # once it can be had, the producer sleeps
         assert not told.flushed
     return thread, found
@@ -335,7 +335,7 @@ def test_a_stop_releases_whoever_waits_for_room_on_a_full_disk() -> None:
     """What found no room was not taken, so nobody may acknowledge it; what was taken is not durable either."""
     full = FaultyDisk(MemoryDisk(), Script(Rule("append", Fault(errno.ENOSPC), calls=None)))
     full.healthy = True
-    store, told = store_on(full, bytes_max=20_000), Told()
+    store, told = store_on(full, bytes_max=20_000, retry_seconds=0.0), Told()
     full.healthy = False
     write(store, 1, text="x" * 15_000)
     flusher = Flusher(store, told).start()

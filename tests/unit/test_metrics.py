@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import re
 import sys
 import threading
 
@@ -16,6 +17,7 @@ from storage.offset import SNAPSHOT_END, LogOffset
 from storage.reading import ReadSource
 from storage.shape_log import Mode
 from storage.write_buffer import Trigger
+from tests.tree import ROOT
 from tests.unit.builders import Rig, rows, to_journal, to_segments, transaction
 
 
@@ -106,6 +108,44 @@ def test_rows_that_were_never_on_disk_are_told_to_whoever_debugs(caplog: pytest.
         "log 1 (handle-1): 1 rows served from the window, up to 3_0",
         "log 1 (handle-1): 1 rows served from the buffer, up to 3_0",
     ]
+
+
+def test_a_flush_is_told_with_its_trigger_and_not_row_by_row(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "storage")
+    rig = Rig(options=to_journal(flush_log_rows=500))
+    rig.create(2)
+    rig.write(1, 3, log=2)
+    rig.write(1, 1_000)
+    rig.store.flush()
+    assert caplog.messages == ["flushed 2 logs: ['rows']"]
+    rig.write(2, 1)
+    rig.store.flush(demand=[1])
+    assert caplog.messages[1:] == ["flushed 1 logs: ['demand']"]
+
+
+def test_an_event_about_a_log_names_its_shape() -> None:
+    """A number says nothing to whoever knows handles. What cannot be opened has none that anybody could read."""
+    named = re.compile(r"\blog %d \(%s\)|flushed %d logs|%d logs may|log %d stays in the journal")
+    events = [
+        event
+        for module in sorted((ROOT / "storage").glob("*.py"))
+        for event in re.findall(r'"([^"]*\blogs? %d[^"]*|[^"]*%d logs[^"]*)"', module.read_text("utf-8"))
+    ]
+    assert len(events) > 8
+    assert [event for event in events if not named.search(event)] == []
+
+
+def test_torn_tails_are_counted() -> None:
+    disk = MemoryDisk()
+    rig = Rig(disk)
+    rig.write(1)
+    rig.store.flush(demand=[1])
+    rig.write(2)
+    rig.store.flush(demand=[1])
+    (path,) = (f"journal/{name}" for name in disk.names("journal"))
+    disk.truncate(path, disk.size(path) - 1)
+    assert rig.store.gauges()[Metric.TORN_TAILS] == 0
+    assert rig.reopened().store.gauges()[Metric.TORN_TAILS] == 1
 
 
 def test_blocks_are_read_once_for_all_readers() -> None:
