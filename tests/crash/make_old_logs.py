@@ -2,7 +2,8 @@
 
     python -m tests.crash.make_old_logs tests/crash/old_logs/1
 
-One folder for each format version, never written again once a version was released: `make` is for the present one.
+One folder for each format version, and one beside it for what it learnt later (`1.joined`), never written again once a
+version was released: `make` is for the present one.
 What is in it is noted while it is written, row by row, and not read back. Clocks are made up, so that the bytes follow
 from the code and Arrow's version alone.
 """
@@ -121,6 +122,30 @@ def write() -> Written:
     return written
 
 
+def write_joined() -> Written:
+    """A journal with joined shares, as a crash leaves it that came before the removal of those that they were made of."""
+    written = Written(MemoryDisk())
+    files = FlushOptions(own_segment_bytes=2**40, journal_bytes_max=20_000, journal_file_bytes_max=5_000)
+    store = Store(
+        written.disk, Clocks(lambda: 0.0, lambda: NOW), StoreOptions(BufferOptions(flush_age_seconds=1e9), files)
+    )
+    for log in (1, 2, 3):
+        store.create_log(LogFacts(log, f"handle-{log}", ("id",)))
+        written.rows[log], written.chunks[log], written.aligned[log] = [], [], SNAPSHOT_END
+    for tx in range(100, G, 10):
+        log = 1 + tx // 10 % 3
+        written.transaction(store, log, [insert(tx, 0, tx, f"of {log}"), update(tx, 2, tx, None)])
+        if store.logs.index.joined_files:
+            break
+    take_lease(written.disk, Lease(1, "a-reader", LogOffset(200, 5), NOW + 1_000_000), now=NOW)
+    _write_records(written.disk)
+    return written
+
+
+MAKERS: Final = {"1": write, "1.joined": write_joined}
+"""By the names of the folders that the present version writes."""
+
+
 def _write_segments(written: Written, store: Store) -> None:
     """Log 1: a base, a compacted range, live segments, an open transaction's tail. Log 4: every kind of row."""
     base = store.new_base(1)
@@ -218,7 +243,7 @@ def expected(written: Written) -> dict[str, Any]:
 
 def make(folder: Path) -> None:
     """Write the files to a folder that is not there yet."""
-    written = write()
+    written = MAKERS[folder.name]()
     folder.mkdir(parents=True)
     for name, content in written.disk.contents().items():
         path = folder / "data" / name

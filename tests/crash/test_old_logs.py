@@ -1,6 +1,6 @@
 """Folders that older versions wrote are read to the same rows by this one, by every reader, and go on from there.
 
-They are in `old_logs`, one for each format version, as `make_old_logs` wrote them; here they are copied first.
+They are in `old_logs`, one or more for each format version, as `make_old_logs` wrote them; here they are copied first.
 """
 
 import shutil
@@ -15,18 +15,21 @@ import pytest
 from storage.block import FORMAT_VERSION
 from storage.catalog import Catalog, CatalogReader
 from storage.clocks import Clocks
-from storage.disk import LocalDisk
+from storage.disk import LocalDisk, folder_of
 from storage.folder_reader import FolderReader
+from storage.journal import JournalIndex
+from storage.journal_scan import load_journal
 from storage.leases import leases
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.progress import ProgressLog, ProgressReader
 from storage.rows import Kind, row_schema
 from storage.store import Store
 from storage.store_reader import StoreReader
-from tests.crash.make_old_logs import COLUMNS, EXPECTED, NOW, expected, insert, write
+from tests.crash.make_old_logs import COLUMNS, EXPECTED, MAKERS, NOW, expected, insert
 from tests.crash.make_old_logs import batch_of as batch_of_rows
 
-FOLDERS = sorted((Path(__file__).parent / "old_logs").iterdir())
+OLD_LOGS = Path(__file__).parent / "old_logs"
+FOLDERS = sorted(OLD_LOGS.iterdir())
 BYTES_MAX = 200_000
 
 old = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -118,21 +121,37 @@ def test_catalog_progress_and_leases_are_as_they_were(folder: Path, disk: LocalD
 
 
 def test_the_folders_are_small_and_of_every_version() -> None:
-    assert [folder.name for folder in FOLDERS] == [str(version) for version in range(1, FORMAT_VERSION + 1)]
+    assert {folder.name for folder in FOLDERS} >= MAKERS.keys()
+    assert sorted({int(folder.name.split(".")[0]) for folder in FOLDERS}) == list(range(1, FORMAT_VERSION + 1))
     files = [path for folder in FOLDERS for path in folder.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < BYTES_MAX
 
 
-def test_what_is_written_follows_from_the_code_alone() -> None:
-    first, second = write(), write()
+made = pytest.mark.parametrize("name", MAKERS)
+
+
+@made
+def test_what_is_written_follows_from_the_code_alone(name: str) -> None:
+    first, second = MAKERS[name](), MAKERS[name]()
     assert first.disk.contents() == second.disk.contents()
     assert expected(first) == expected(second)
 
 
-def test_the_newest_folder_is_what_this_version_writes() -> None:
+@made
+def test_the_newest_folder_is_what_this_version_writes(name: str) -> None:
     """In rows; the bytes may differ with Arrow's version."""
-    newest = facts(FOLDERS[-1])
-    assert newest == orjson.loads(orjson.dumps(expected(write())))
-    kinds = {row["kind"] for log in newest["logs"].values() for row in log["rows"]}
+    assert facts(OLD_LOGS / name) == orjson.loads(orjson.dumps(expected(MAKERS[name]())))
+
+
+def test_the_folders_have_all_that_a_reader_may_meet(tmp_path: Path) -> None:
+    kinds = {row["kind"] for log in facts(OLD_LOGS / "1")["logs"].values() for row in log["rows"]}
     assert kinds == {int(kind) for kind in Kind}
     assert row_schema(COLUMNS).names[-1] == "new"
+    shutil.copytree(OLD_LOGS / "1.joined" / "data", tmp_path / "data")
+    with folder_of(LocalDisk(tmp_path / "data")) as disk:
+        index = JournalIndex()
+        load_journal(disk, index, confirmed_tx=0, on_torn=lambda *_: None)
+    (joined,) = index.joined_files.values()
+    (directory,) = joined.directories
+    assert joined.refs[0].header.log in index.young_files, "those that it was made of are there as well"
+    assert len({entry.log for entry in map(directory.entry, range(len(directory))) if entry.rows > 2}) > 1
