@@ -166,7 +166,11 @@ class JournalIndex:
     def add_file(self, file: JournalFile) -> None:
         """A file that is on disk."""
         self.files[file.number] = file
-        self._next_number = max(self._next_number, file.number + 1)
+        self.was_used(file.number)
+
+    def was_used(self, number: int) -> None:
+        """No new file gets this number, nor one below it."""
+        self._next_number = max(self._next_number, number + 1)
 
     def add_block(self, file: JournalFile, ref: BlockRef, directory: Directory) -> None:
         """A block that is on disk and synced."""
@@ -179,7 +183,7 @@ class JournalIndex:
         file.directories.append(block.directory)
         file.size = max(file.size, ref.end)
         # The file that a copy or a join names may be gone, and no other may have its name.
-        self._next_number = max(self._next_number, ref.header.log + 1)
+        self.was_used(ref.header.log)
         file.live += len(directory)
         codes = self._codes
         for row, log in enumerate(directory.logs()):

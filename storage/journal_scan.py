@@ -26,6 +26,8 @@ _CLAIMS: Final = ("last_tx", "aligned_tx")
 def load_journal(disk: Disk, index: JournalIndex, *, confirmed_tx: int, on_torn: OnTorn) -> None:
     """Read the directories of all journal files."""
     for name in disk.names(layout.JOURNAL):
+        # Another file with the number of one that was put aside would take its name then, and that of its verdicts.
+        index.was_used(layout.used_journal_number(name))
         number = layout.journal_number(name)
         if number is not None and number not in index.files:
             file = JournalFile(number, layout.journal_path(number))

@@ -15,6 +15,7 @@ _OFFSET = r"([0-9a-f]{16})_([0-9a-f]{16})"
 _SEGMENT: Final = re.compile(rf"{_OFFSET}(?:-{_OFFSET}\.(\d+))?\.segment")
 _JOURNAL: Final = re.compile(r"(\d{20})\.journal")
 _DOUBTS: Final = re.compile(r"\d{20}\.doubts")
+_OF_JOURNAL: Final = re.compile(r"(\d{20})\.(?:journal|damaged|doubts)")
 _BASE: Final = re.compile(r"(\d+)\.base")
 _LEASE: Final = re.compile(r"(.+)\.lease")
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -98,6 +99,12 @@ def journal_number(name: str) -> int | None:
     """The number of a journal file, or None if the file is none."""
     match = _JOURNAL.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def used_journal_number(name: str) -> int:
+    """The number of a journal file that is or was there, as this name says; 0 if it says nothing."""
+    match = _OF_JOURNAL.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
 def damaged_journal_path(number: int) -> str:

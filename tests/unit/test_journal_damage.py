@@ -340,3 +340,25 @@ def test_joined_rows_are_no_witness_of_what_came_after_them(monkeypatch: pytest.
     found, fault = read_on(rig.reopened(confirmed_tx=tx + 1), 1)
     assert found == had[:-1]
     assert fault is not None
+
+
+def test_a_later_damage_takes_no_verdict_back() -> None:
+    """The numbers of files begin anew where the journal is empty, but not those of files that were put aside."""
+    disk, path, starts = written()
+    spoiled(disk, path, starts[2] + IN_HEADER)
+    rig = Rig(disk, to_segments(), confirmed_tx=G)
+    for log in (1, 3, 4):  # their segments take along what the journal has of them
+        rig.write(G, log=log)
+        rig.store.flush_all()
+    rig = Rig(disk, to_journal(), confirmed_tx=G)
+    assert not [name for name in disk.names(layout.JOURNAL) if layout.journal_number(name)]
+    aside = set(disk.names(layout.JOURNAL))
+    rig.write(G + 10, log=1)
+    rig.store.flush_all()
+    (file,) = rig.store.logs.index.files.values()
+    spoiled(disk, file.path, disk.contents()[file.path].index(f"{G + 10}.0".encode()))
+    for found in everywhere(disk, G + 20)[1:]:
+        assert found[1] == ([20, 40, G], CorruptBlock)
+        assert found[2] == ([], CorruptBlock), "it may have lost rows with the first file"
+        assert found[3] == ([50, G], None)
+    assert set(disk.names(layout.JOURNAL)) > aside, "nor is the file replaced that somebody may want to look at"

@@ -54,6 +54,9 @@ def test_journals(number: int) -> None:
     folder, _, name = layout.journal_path(number).rpartition("/")
     assert folder == layout.JOURNAL
     assert layout.journal_number(name) == number
+    for path in (layout.journal_path(number), layout.damaged_journal_path(number), layout.doubts_path(number)):
+        assert layout.used_journal_number(path.rpartition("/")[2]) == number
+        assert layout.used_journal_number(path) == 0
 
 
 @given(st.integers(0, 10**9))
