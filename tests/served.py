@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,10 +128,15 @@ class Served:
 
 @contextmanager
 def serving(
-    database: Database, folder: Path, *options: str, headers: dict[str, str] | None = None, **environment: str
+    database: Database,
+    folder: Path,
+    *options: str,
+    headers: dict[str, str] | None = None,
+    program: Sequence[str] = SHAPELOG,
+    **environment: str,
 ) -> Iterator[Served]:
     """A server that listens; killed at the end if it still runs."""
-    served = start(database, folder, *options, **environment)
+    served = start(database, folder, *options, program=program, **environment)
     served.headers = headers or {}
     with served.process:
         try:
@@ -141,10 +146,12 @@ def serving(
             served.process.kill()
 
 
-def start(database: Database, folder: Path, *options: str, **environment: str) -> Served:
+def start(
+    database: Database, folder: Path, *options: str, program: Sequence[str] = SHAPELOG, **environment: str
+) -> Served:
     """As `serving`, for one that may refuse to run."""
     process = subprocess.Popen(
-        [*SHAPELOG, "serve", "--data-dir", str(folder), "--port", "0", *options],
+        [*program, "serve", "--data-dir", str(folder), "--port", "0", *options],
         env=os.environ | {"DATABASE_URL": database.conninfo()} | environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

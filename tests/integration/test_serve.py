@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import httpx
 import orjson
 import pytest
 
+from cdc.limits import PROGRAM_STOP_SECONDS_MAX
+from cdc.serve import CUT_SHORT
 from cdc.telemetry.metrics import ProgramMetric
 from shapes.http.metrics import HttpMetric
 from storage.metrics import Metric
@@ -289,6 +292,51 @@ def test_a_stop_beside_a_held_request_does_not_wait_for_it(newest_database: Data
 
         assert asyncio.run(hold()) < 4
         assert served.process.wait(5) == 0
+
+
+HANGING = """
+import os, threading
+from storage import limits
+limits.BUFFER_BYTES_MAX = 2_000_000
+from storage.disk import LocalDisk
+sync = LocalDisk.sync
+def sync_or_hang(disk, path):
+    while os.path.exists(os.environ["HANGS"]):
+        threading.Event().wait(0.05)
+    sync(disk, path)
+LocalDisk.sync = sync_or_hang
+from cdc.cli import main
+main()
+"""
+"""The program on a disk whose syncs do not return while a file is there, and with little memory for rows."""
+
+
+def test_a_stop_beside_a_full_buffer_and_a_silent_disk_ends_in_time(newest_database: Database, tmp_path: Path) -> None:
+    """As a crash would: what was not confirmed is sent again."""
+    database, hangs = newest_database, tmp_path / "hangs"
+    database.execute(ITEMS, FILL)
+    program = (sys.executable, "-c", HANGING)
+    with serving(database, tmp_path / "data", program=program, HANGS=str(hangs)) as served:
+        served.active()
+        served.add("items")
+        served.caught_up()
+        hangs.touch()
+        database.execute("INSERT INTO items SELECT g, repeat('x', 300), 1 FROM generate_series(1001, 31000) g")
+
+        def is_full() -> bool:
+            found = re.search(rf"^{Metric.BUFFERED_BYTES.value} (\S+)", served.get("/metrics").text, re.MULTILINE)
+            return found is not None and float(found[1]) > 1_000_000
+
+        until(is_full, "a full buffer")
+        began = time.monotonic()
+        assert served.stop() == CUT_SHORT
+        assert time.monotonic() - began < PROGRAM_STOP_SECONDS_MAX + 2
+        assert served.told("the stop was cut short")
+    hangs.unlink()
+    with serving(database, tmp_path / "data") as served:
+        served.active()
+        served.caught_up()
+        assert served.folded("items") == table(database)
 
 
 def test_a_start_that_cannot_be_is_one_line(tmp_path: Path, newest_database: Database) -> None:

@@ -169,6 +169,40 @@ def test_a_crash_leaves_both_and_each_row_counts_once(flushes: list[dict[int, st
     assert all(again.read_all(log=log) == had[log] for log in logs)
 
 
+def test_a_commit_without_rows_may_be_the_first_that_is_joined() -> None:
+    """Its rows went to a segment while their transaction was open. What is joined begins where its first row stands."""
+    options = to_journal()
+    rig = Rig(MemoryDisk(), replace(options, flush=replace(options.flush, own_segment_bytes=2_000)))
+    rig.create(2)
+    rig.write(5)
+    rig.store.append(2, rows([(10, 0)], text="x" * 3_000), after=rig.upper(2))
+    rig.store.flush(demand=[1, 2])
+    rig.store.commit(2, LogOffset(10, 9))
+    rig.store.flush_all()
+    rig.write(20, log=2)
+    rig.store.flush_all()
+    index = rig.store.logs.index
+    assert [share.entry.rows for share in index.shares_of(2)] == [0, 1]
+    settle(rig, joined(rig, [1, 2]))
+    (share,) = index.shares_of(2)
+    assert rows_in(rig.disk, [share]) == [LogOffset(20, 0)]
+    assert share.entry.previous == LogOffset(10, 0)
+    again = rig.reopened()
+    again.store.log(2).files.segments[-1].closed = True
+    again.store.append(2, rows([(30, 0)], text="x" * 3_000), after=again.upper(2), aligned=LogOffset(30, 1))
+    again.store.flush_all()
+    assert [segment.first for segment in again.store.log(2).files.segments] == [LogOffset(10, 0), LogOffset(20, 0)]
+    assert [offset.tx for offset in again.reopened().read_all(log=2)] == [10, 20, 30]
+
+
+def test_a_join_names_the_oldest_file_that_it_takes_from() -> None:
+    """A file that has none of its rows may go, and says nothing of them."""
+    rig = written([{1: "rows"}, {2: "rows"}, {1: "rows", 2: "rows"}], file_bytes_max=1)
+    join = joined(rig, [2])
+    assert sorted(rig.store.logs.index.files) == [1, 2, 3]
+    assert [ref.header.log for ref in join.file.refs] == [2]
+
+
 def test_only_so_many_logs_as_fit_are_joined() -> None:
     rig = written([dict.fromkeys(LOGS, "rows")] * 3)
     one = joined(rig, list(LOGS), bytes_max=1)
