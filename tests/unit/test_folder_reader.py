@@ -10,6 +10,7 @@ readers look between any two of its operations, also in the middle of a write. I
 """
 
 import contextlib
+import copy
 import errno
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -374,6 +375,11 @@ def test_a_file_that_is_another_one_under_a_known_name_is_looked_into() -> None:
     writer.restart()
     writer.large()
     assert not inner.names("journal")
+    gone = FolderReader(inner)
+    gone._journal, gone._names = copy.deepcopy(reader._journal), known
+    assert gone._journal.files
+    assert gone.upper(1) == writer.ends[-1]
+    assert not gone._journal.files, "nothing is kept of what is not there any more"
     writer.restart()
     writer.small()
     assert inner.names("journal") == known
@@ -396,13 +402,16 @@ def test_what_was_cut_or_emptied_under_a_known_name_is_noticed() -> None:
         assert reader.upper(1) == FolderReader(inner, pause=lambda _: None).upper(1) < writer.ends[-1]
 
 
-def test_a_block_in_the_middle_of_its_writing_is_looked_at_again_though_the_file_has_its_size() -> None:
+@pytest.mark.parametrize(("own_segment_bytes", "ending"), [(2**40, ".journal"), (1, ".segment")])
+def test_a_block_in_the_middle_of_its_writing_is_looked_at_again_though_the_file_has_its_size(
+    own_segment_bytes: int, ending: str
+) -> None:
     """Some file systems show a size before its bytes."""
     inner = MemoryDisk()
-    writer = Writer(inner, 2**40)
+    writer = Writer(inner, own_segment_bytes)
     reader = FolderReader(inner, pause=lambda _: None)
     writer.small()
-    (path,) = (f"journal/{name}" for name in inner.names("journal"))
+    (path,) = (path for path in inner.contents() if path.endswith(ending))
     whole = inner.size(path)
     writer.small()
     file = inner._file(path)
