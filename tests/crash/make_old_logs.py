@@ -123,7 +123,7 @@ def write() -> Written:
 
 
 def write_joined() -> Written:
-    """A journal with joined shares, as a crash leaves it that came before the removal of those that they were made of."""
+    """A journal with joined shares, as a crash leaves it before those go that they were made of."""
     written = Written(MemoryDisk())
     files = FlushOptions(own_segment_bytes=2**40, journal_bytes_max=20_000, journal_file_bytes_max=5_000)
     store = Store(

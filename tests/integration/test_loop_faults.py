@@ -343,12 +343,12 @@ async def test_a_stop_lets_go_of_whoever_waits_for_room(
     database: Database, tmp_path: Path, weather: Weather, monkeypatch: pytest.MonkeyPatch, is_silent: bool
 ) -> None:
     """Until then it asks from time to time, and not in a circle. What found no room is sent again."""
-    began: list[int] = []
+    began: list[float] = []
     ended: list[bool | type[StorageError]] = []
     wait_for_room = Store.wait_for_room
 
     def watched(store: Store, size: int, seconds: float, **of: Any) -> bool:
-        began.append(size)
+        began.append(seconds)
         try:
             ended.append(wait_for_room(store, size, seconds, **of))
         except StorageError as error:
@@ -370,8 +370,7 @@ async def test_a_stop_lets_go_of_whoever_waits_for_room(
             await eventually(lambda: len(ended) >= 3, "a full buffer")
             assert not any(ended), "nobody is told of room that there is not"
             monkeypatch.setattr("shapes.capture.ROOM_SECONDS", 3600.0)
-            looks = len(began)
-            await eventually(lambda: len(began) > looks + 1, "a wait that only a stop ends")
+            await eventually(lambda: began[-1] == 3600.0, "a wait that only a stop ends")
             async with asyncio.timeout(STOP_SECONDS_MAX + 3):
                 await loop.app.stop()
             await eventually(lambda: len(ended) == len(began), "the wait to end")

@@ -58,7 +58,7 @@ def test_a_stamp_is_another_one_after_each_change_and_only_then(disk: Disk) -> N
     disk.sync("file")
     assert disk.stamp("file") == before
     stamps = [before]
-    for change in (
+    changes: list[Callable[[], None]] = [
         lambda: disk.append("file", [b"more"]),
         lambda: disk.truncate("file", 5),
         lambda: disk.append("file", [b"other"]),
@@ -66,7 +66,8 @@ def test_a_stamp_is_another_one_after_each_change_and_only_then(disk: Disk) -> N
         lambda: disk.rename("temporary", "file"),
         lambda: disk.remove("file"),
         lambda: write(disk, "file", b"bytes other"),
-    ):
+    ]
+    for change in changes:
         change()
         if disk.exists("file"):
             stamps.append(disk.stamp("file"))

@@ -349,18 +349,18 @@ def test_a_read_of_a_quiet_log_looks_into_no_file_that_it_knows(own_segment_byte
         return Counter(calls)
 
     end = writer.ends[-1]
-    segment = Counter({"stamp logs": 2}) if own_segment_bytes == 3000 else Counter()
-    log = Counter({"names logs": 2, "size logs": 1, "read logs": 1}) + segment
+    segment = Counter[str]({"stamp logs": 2}) if own_segment_bytes == 3000 else Counter[str]()
+    own = Counter({"names logs": 2, "size logs": 1, "read logs": 1}) + segment
 
     def journal() -> Counter[str]:
         return Counter({"names journal": 1, "stamp journal": len(inner.names("journal"))})
 
-    assert cost(writer.ends[-1]) == journal() + log
+    assert cost(writer.ends[-1]) == journal() + own
     end = writer.ends[-1]
     writer.small()
     grown = cost(end)
     assert grown["read journal"] + grown["read_buffer journal"] <= 10, "the block before, the new one, and its end"
-    assert cost(writer.ends[-1]) == journal() + log
+    assert cost(writer.ends[-1]) == journal() + own
 
 
 def test_a_file_that_is_another_one_under_a_known_name_is_looked_into() -> None:
