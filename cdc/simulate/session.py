@@ -73,8 +73,9 @@ class Session:
         """What comes next, after the pauses that a real one has."""
         while not self._ready:
             if self.attempt is None:
+                known = self._known()  # a real one has it in hand while it connects, which takes its time
                 await self._around.pause(0.05)
-                await self._connect()
+                await self._connect(known)
             elif self.attempt.is_broken:
                 self.attempt = None
             else:
@@ -143,9 +144,8 @@ class Session:
         if altered:
             self._ready.append(PublicationAltered(attempt.number, altered))
 
-    async def _connect(self) -> None:
+    async def _connect(self, known: Known | None) -> None:
         around = self._around
-        known = self._known()
         state = server_state(around)
         self.publisher.connected()
         verdict = judge(known, state, adopt=self._adopt)
