@@ -10,6 +10,7 @@ Invariants:
     versions that hold no cut (columns were added) have the same rows as the one before
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -209,11 +210,15 @@ class DeltaLog:
         )
 
     def _sync(self) -> None:
-        """The newest commit that was seen, and its name; those before it were synced before."""
+        """The newest commit that was seen, and its name; those before it were synced before.
+
+        The one before it may be gone: a checkpoint has it, once the oldest kept version is the newest (see `retire`).
+        """
         assert self._handle is not None, "whoever relies on a commit has seen it"
         log, newest = self.folder / "_delta_log", self._handle.version()
-        commits = [log / f"{number:020d}.json" for number in range(max(0, newest - 1), newest + 1)]
-        for path in [*commits, log, self.folder]:
+        with contextlib.suppress(FileNotFoundError):
+            sync_file(log / f"{max(0, newest - 1):020d}.json")
+        for path in [log / f"{newest:020d}.json", log, self.folder]:
             sync_file(path)
 
 

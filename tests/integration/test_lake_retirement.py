@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from storage.lake import retire as retire_module
-from storage.lake.limits import ORPHAN_AGE_SECONDS_MIN
+from storage.lake.delta_log import DeltaLog
+from storage.lake.lake_layout import CHANGES, side_folder
+from storage.lake.limits import CHECKPOINT_COMMITS, ORPHAN_AGE_SECONDS_MIN
 from storage.lake.retire import retire
 from storage.lake.writer import LakeWriter
 from tests.bank import COLUMNS
@@ -167,3 +169,21 @@ def test_two_who_remove_what_is_old_at_once(
     retire(lakes.root, now=later(), kept=1)
     lakes.check_all()
     assert lakes.files_on_disk() == lakes.files_in_tables(), "nothing is left over"
+
+
+def test_a_table_whose_newest_commit_is_a_checkpoint_goes_on(lakes: Lakes) -> None:
+    """Where it was quiet for as long as versions are kept, the commit before that one is gone; then its shape ends."""
+    bank, log = lakes.bank, DeltaLog(lakes.root / side_folder("checking", 1, CHANGES))
+    bank.confirm()
+    lakes.writer().step()
+    while not log.folder.joinpath("_delta_log", f"{CHECKPOINT_COMMITS:020d}.json").exists():
+        bank.play(3)
+        bank.confirm()
+        lakes.writer().step()
+    retire(lakes.root, now=later(), kept=1, age_seconds=0)
+    assert not log.folder.joinpath("_delta_log", f"{CHECKPOINT_COMMITS - 1:020d}.json").exists()
+    old = bank.end_table("checking", "altered")
+    bank.succeed_table("checking", old, COLUMNS, bank.accounts("checking", 10))
+    bank.confirm()
+    assert lakes.writer().step().version is not None
+    lakes.check_all()
