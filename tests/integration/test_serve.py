@@ -325,9 +325,9 @@ def test_a_stop_of_the_process_beside_a_silent_disk_ends_in_time(newest_database
 
         def is_waiting() -> bool:
             found = re.search(rf"^{Metric.BUFFERED_BYTES.value} (\S+)", served.get("/metrics").text, re.MULTILINE)
-            return found is not None and float(found[1]) > 100_000
+            return found is not None and float(found[1]) > 0  # how many, depends: what follows has no room
 
-        until(is_waiting, "rows that wait for a sync")
+        until(is_waiting, "rows that wait for a sync", 60)
         began = time.monotonic()
         assert served.stop() == CUT_SHORT
         assert time.monotonic() - began < PROGRAM_STOP_SECONDS_MAX + 2

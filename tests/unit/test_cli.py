@@ -48,7 +48,10 @@ Shapelog = Callable[..., Answer]
 
 
 @pytest.fixture
-def shapelog(capsys: pytest.CaptureFixture[str]) -> Shapelog:
+def shapelog(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shapelog:
+    # The program's events go to its standard error, which is this test's: those of the tests behind it would too.
+    monkeypatch.setattr("cdc.serve.begin_logging", lambda _: None)
+
     def run(*arguments: str | Path) -> Answer:
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
