@@ -10,7 +10,6 @@ Invariants:
     versions that hold no cut (columns were added) have the same rows as the one before
 """
 
-import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -216,8 +215,11 @@ class DeltaLog:
         """
         assert self._handle is not None, "whoever relies on a commit has seen it"
         log, newest = self.folder / "_delta_log", self._handle.version()
-        with contextlib.suppress(FileNotFoundError):
+        try:
             sync_file(log / f"{max(0, newest - 1):020d}.json")
+        except FileNotFoundError:
+            if not any(log.glob(f"{newest:020d}.checkpoint*")):
+                raise
         for path in [log / f"{newest:020d}.json", log, self.folder]:
             sync_file(path)
 
