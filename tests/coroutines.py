@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 
 import pytest
 
-COROUTINE_SECONDS = 100
+COROUTINE_SECONDS = 60
 """Below pytest's own timeout, so that a hanging test shows where it awaits instead of killing the run."""
 
 

@@ -21,8 +21,6 @@ ROUTES = ["/", "/v1/health", "/metrics", "/console", "/v1/admin/status", "/v1/sh
 EVIL = {"host": "evil.example:3000"}
 
 HELD_MAX = 10_000
-ANSWERED_MIN = 1_000
-"""By a stop, of those who are held: in the second that it has a quiet machine answers ten times as many."""
 STOP_SECONDS_MAX = 4.0  # two, on a machine that does nothing else
 
 
@@ -102,8 +100,10 @@ def test_a_client_that_left_a_held_request_is_no_fault_at_the_stop(newest_databa
         assert not served.told("Traceback"), served.lines
 
 
-@pytest.mark.parametrize("held_max", [ANSWERED_MIN, HELD_MAX])
-def test_a_stop_beside_thousands_who_are_held(newest_database: Database, tmp_path: Path, held_max: int) -> None:
+@pytest.mark.parametrize(("held_max", "share_cut_max"), [(1_000, 0.0), (HELD_MAX, 0.5)])
+def test_a_stop_beside_thousands_who_are_held(
+    newest_database: Database, tmp_path: Path, held_max: int, share_cut_max: float
+) -> None:
     """As many as may be held, or as this process may have connections; each gets a whole answer or none."""
     count = min(held_max, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 500)
     newest_database.execute(ITEMS, FILL)
@@ -123,7 +123,7 @@ def test_a_stop_beside_thousands_who_are_held(newest_database: Database, tmp_pat
             cut = crowd.take(
                 lambda _, head: b"electric-up-to-date" in head and b"connection: close" in head, may_close=True
             )
-            assert count - cut >= min(count, ANSWERED_MIN)
+            assert cut <= count * share_cut_max, "a stop answers whom it can in a second"
         assert not served.told("Traceback"), served.lines
 
 

@@ -69,6 +69,14 @@ def kill(where: str) -> Callable[[str], None]:
     return at
 
 
+def die_with_another_table(lakes: Lakes, point: str) -> None:
+    """A writer that would bring it in."""
+    lakes.bank.open_table("extra", lakes.bank.accounts("extra", 5))
+    lakes.bank.confirm()
+    with pytest.raises(Killed):
+        lakes.writer(kill(point)).step()
+
+
 def test_first_loads_read_no_records_of_others(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand tables would be a million of them."""
     tables = 12
@@ -109,10 +117,7 @@ def test_a_shape_that_was_removed_before_its_first_cut_leaves_nothing(lakes: Lak
     """Its base was in the lake; its files were held for ever."""
     writer = lakes.writer()
     writer.step()
-    lakes.bank.open_table("extra", lakes.bank.accounts("extra", 5))
-    lakes.bank.confirm()
-    with pytest.raises(Killed):
-        lakes.writer(kill("before the cut")).step()
+    die_with_another_table(lakes, "before the cut")
     log = lakes.bank.logs["extra"]
     files = files_of(lakes, log)
     assert files
@@ -150,10 +155,7 @@ def test_a_record_that_an_open_cut_names_stays(lakes: Lakes) -> None:
     """Whoever finishes it may have to begin with it; its log went behind the decision."""
     writer = lakes.writer()
     writer.step()
-    lakes.bank.open_table("extra", lakes.bank.accounts("extra", 5))
-    lakes.bank.confirm()
-    with pytest.raises(Killed):
-        lakes.writer(kill("after the cut")).step()
+    die_with_another_table(lakes, "after the cut")
     log = remove(lakes, "extra")
     swept(lakes, writer)
     assert log in loaded(lakes)
@@ -168,10 +170,7 @@ def test_a_slow_twin_meets_a_record_that_went(lakes: Lakes, monkeypatch: pytest.
     """It has found a cut that begins with the log; the other is versions ahead, and the log is gone by then."""
     fast = lakes.writer()
     fast.step()
-    lakes.bank.open_table("extra", lakes.bank.accounts("extra", 5))
-    lakes.bank.confirm()
-    with pytest.raises(Killed):
-        lakes.writer(kill("after the cut")).step()
+    die_with_another_table(lakes, "after the cut")
     method, met = getattr(NextCut, place), list[int]()
 
     def overtaken(self: NextCut, *arguments: Any) -> Any:
