@@ -143,9 +143,11 @@ class _Opening:
         if damage is None:
             index.drop_covered(log, last, aligned)
         fault = damage or self._doubt or next((base.damage for base in bases if base.damage is not None), None)
-        for entry in (share.entry for share in index.shares_of(log)):
+        # Nobody reads on behind damage in a segment; a segment that has nothing else is not read at all.
+        is_read_on = not files.segments or files.segments[-1].damage is None
+        for entry in (share.entry for share in index.shares_of(log) if is_read_on):
             if damage is not None and entry.previous < last:
-                continue  # the segments have it before the damage
+                continue  # older segments have it
             if entry.previous != last and not last < entry.previous <= retired:
                 message = f"the journal goes on after {entry.previous}, the segments end at {last}"
                 fault = fault or Hole(message, log=log)

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -27,11 +27,23 @@ class Action(StrEnum):
     VACUUM = "vacuum"
 
 
-OF_TABLE = (Action.FILES, Action.READ, Action.EXPORT)
+OF_TABLE: Final = (Action.FILES, Action.READ, Action.EXPORT)
 """Those that want a table."""
+OF_VERSION: Final = (Action.SHOW, *OF_TABLE)
+"""Those that look at one version."""
+_MEANT_FOR: Final = {
+    "version": OF_VERSION,
+    "as_of": OF_VERSION,
+    "side": OF_TABLE,
+    "limit": (Action.READ,),
+    "to": (Action.EXPORT,),
+    "keep": (Action.VACUUM,),
+}
+"""Options that mean nothing to other actions. Those for folders do no harm there: they are settings as well."""
 
 
 def lake(
+    context: typer.Context,
     action: Annotated[
         Action,
         typer.Argument(
@@ -82,6 +94,7 @@ def lake(
     """  # noqa: D301 - typer wants the control character itself
     from cdc.commands.lake_care import compact, vacuum
 
+    _refuse_what_means_nothing(context, action)
     if action in OF_TABLE and table is None and lake_folder is not None:
         folder, table = None, folder  # the one argument is the table
     opened = _opened(lake_folder if folder is None else Path(folder))
@@ -98,6 +111,17 @@ def lake(
         _print_lines(_with_facts(chosen, lines) if as_json else lines, nothing, as_json=as_json)
     else:
         _of_table(action, _table(_chosen(opened, version, as_of), table), side, limit, to, as_json=as_json)
+
+
+def _refuse_what_means_nothing(context: typer.Context, action: Action) -> None:
+    """Or somebody would believe that version 7 was compacted."""
+    from cdc.mistake import Mistake
+
+    for name, actions in _MEANT_FOR.items():
+        source = context.get_parameter_source(name)
+        if action not in actions and source is not None and source.name == "COMMANDLINE":
+            flag = name.replace("_", "-")
+            raise Mistake(f"--{flag} means nothing to `lake {action}`: it is for {', '.join(actions)}")
 
 
 def _opened(folder: Path | None) -> "Lake":

@@ -48,6 +48,13 @@ class MixedFolders(LakeError):
     hint = "Give each a folder of its own, side by side: what cleans or copies one of them would take the other along."
 
 
+class PathTaken(LakeError):
+    """Something of somebody else's is where the lake has a link to its newest view."""
+
+    code = "lake_path_taken"
+    hint = "Move it elsewhere: the lake replaces its own links there, and nothing else. The version itself is complete."
+
+
 class LakeDamage(LakeError):
     """What the log tells does not fit what the lake has: a change of a row that is not there, a file that is gone."""
 

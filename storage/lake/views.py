@@ -6,6 +6,7 @@ of both.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from storage.disk import LocalDisk
 from storage.lake.delta_log import DeltaLog
+from storage.lake.errors import PathTaken
 from storage.lake.lake_layout import SIDES, TABLES, link_path, side_folder, view_cut, view_folder
 from storage.lake.parquet_files import sync_file
 from storage.lake.versions import TableVersion, Version, latest_version
@@ -84,10 +86,12 @@ def _relative(lake: Path, table: str, side: str, cut: int) -> str:
 
 
 def _target(link: Path) -> str | None:
-    """What a link says; None if it is not there."""
+    """What a link says; None if there is none, or something of somebody else's."""
     try:
         return os.readlink(link)  # noqa: PTH115 - there may be thousands, and each look takes them all
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL):
+            raise
         return None
 
 
@@ -124,6 +128,9 @@ def shown_cut(lake: Path, table: str, side: str) -> int:
 def show_view(lake: Path, table: str, side: str, cut: int, unique: str) -> None:
     """Let the link lead to a view, in one step. The one before is as old as it is not shown: somebody may list it."""
     link = lake / link_path(table, side)
+    for path, is_ours in ((link.parent, link.parent.is_dir()), (link, link.is_symlink())):
+        if path.exists() and not is_ours:
+            raise PathTaken("the lake needs this path, and did not make what is there", path=str(path))
     before = link.resolve()
     link.parent.mkdir(parents=True, exist_ok=True)
     temporary = link.with_name(f"{link.name}.{unique}{TEMPORARY_SUFFIX}")
@@ -138,5 +145,6 @@ def show_view(lake: Path, table: str, side: str, cut: int, unique: str) -> None:
 
 def hide_view(lake: Path, table: str, side: str) -> None:
     """Take the link away: the newest version has no such table, or not this side of it."""
-    with contextlib.suppress(FileNotFoundError):
-        (lake / link_path(table, side)).unlink()
+    link = lake / link_path(table, side)
+    if _target(link) is not None:
+        link.unlink(missing_ok=True)

@@ -181,6 +181,12 @@ def test_the_folder_is_a_setting(
         (["show", "--as-of", "0/1"], "[no_version] no version is as old as the LSN 0/1 "),
         (["show", "--as-of", "yesterday"], "neither an LSN"),
         (["show", "--as-of", "0/1", "--version", "1"], "choose"),
+        (["compact", "--version", "1"], "nothing to `lake compact`: it is for show, files, read, export"),
+        (["vacuum", "--as-of", "0/1"], "--as-of means nothing to `lake vacuum`"),
+        (["versions", "--keep", "100"], "it is for vacuum"),
+        (["files", "savings", "--limit", "3"], "it is for read"),
+        (["read", "savings", "--to", "x.csv"], "it is for export"),
+        (["show", "--side", "state"], "it is for files, read, export"),
     ],
 )
 def test_mistakes_are_told_in_one_line(

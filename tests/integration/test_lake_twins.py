@@ -8,6 +8,7 @@ import pytest
 from storage.disk import LocalDisk
 from storage.lake import views
 from storage.lake.delta_log import Committed, DeltaLog
+from storage.lake.errors import PathTaken
 from tests.bank import COLUMNS
 from tests.lakes import Lakes
 
@@ -88,6 +89,49 @@ def test_a_slow_twin_dies_right_behind_an_older_view(
         table = version.facts.table(name)
         assert views.shown_cut(lakes.root, name, "state") == (0 if table is None else table.state and table.state.cut)
         assert shown.exists() == (table is not None)
+
+
+@pytest.mark.parametrize("taken", ["tables/savings/state", "tables/savings"])
+def test_what_somebody_put_where_a_link_belongs_is_not_touched(lakes: Lakes, taken: str) -> None:
+    """A copy that follows links leaves folders; and it is said what to do, at each step until that is done."""
+    bank, writer = lakes.bank, lakes.writer()
+    bank.confirm()
+    writer.step()
+    bank.play(20)
+    bank.confirm()
+    path = lakes.root / taken
+    path.rename(lakes.root.parent / "before")
+    if taken.endswith("state"):
+        path.mkdir()
+        (path / "theirs").write_text("rows")
+    else:
+        path.write_text("rows")
+    for _ in range(2):
+        with pytest.raises(PathTaken, match=taken):
+            writer.step()
+    assert lakes.latest().number == 2, "it is complete"
+    assert (path / "theirs" if path.is_dir() else path).read_text() == "rows"
+    path.rename(lakes.root.parent / "moved")
+    writer.step()
+    assert views.shown_cut(lakes.root, "savings", "state") == 2
+
+
+@pytest.mark.parametrize("name", ["tables/.DS_Store", "tables/theirs/state/rows", "tables/theirs.txt"])
+def test_what_lies_beside_the_links_is_nobodys_concern(lakes: Lakes, name: str) -> None:
+    bank = lakes.bank
+    bank.confirm()
+    writer = lakes.writer()
+    writer.step()
+    path = lakes.root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("rows")
+    for _ in range(2):
+        bank.play(20)
+        bank.confirm()
+        writer.step()
+        assert writer.step().version is None
+    lakes.check_all()
+    assert path.read_text() == "rows"
 
 
 @pytest.mark.parametrize("lead", [1, 2])

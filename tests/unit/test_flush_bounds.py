@@ -112,6 +112,23 @@ def test_a_log_of_many_small_flushes_is_in_few_pieces() -> None:
     assert rig.durable(2).tx == flushes_count
 
 
+def test_a_journal_file_has_so_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some flushes of a committed and an open share have a block for each."""
+    monkeypatch.setattr("storage.flush.JOURNAL_FILE_BLOCKS_MAX", 8)
+    rig = Rig(options=to_journal())
+    rig.create(2)
+    for tx in range(10, 210, 10):
+        rig.write(tx)
+        if tx % 30 == 0:
+            rig.store.append(2, rows([(tx, 2)]), after=rig.upper(2), aligned=None)
+        rig.store.flush(demand=[1, 2])
+        if tx % 30 == 0:
+            rig.store.commit(2, LogOffset(tx, 3))
+    counts = [len(file.refs) for file in rig.store.logs.index.files.values()]
+    assert max(counts) <= 8
+    assert min(counts[:-1]) >= 7
+
+
 def test_many_files_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """More than may be open, with more shares than are copied at a time: each log gets its own rows."""
     monkeypatch.setattr("storage.flush.FLUSH_FILES_MAX", 4)

@@ -491,6 +491,34 @@ def test_damage_in_the_middle_stops_the_log_where_it_is() -> None:
     assert disk.contents()[path] == bytes(content)  # nothing is cut
 
 
+@pytest.mark.parametrize("is_alone", [False, True], ids=["behind sound blocks", "alone in its segment"])
+def test_what_the_journal_has_behind_the_damage_of_a_segment(is_alone: bool) -> None:
+    """A journal file stays while another log needs it. A log is said to end where somebody who reads it comes to."""
+    disk = MemoryDisk()
+    own = tiny() if is_alone else to_segments()
+    Rig(disk).create(2)
+    for tx in (1, 3):
+        rig = in_journal(disk, tx)
+        rig.write(tx, log=2)
+        rig.store.flush(demand=[2])
+        rig = Rig(disk, own)
+        rig.write(tx + 1)
+        path, before, _ = last_write(disk, rig)
+    assert (before == 0) is is_alone
+    content = bytearray(disk.contents()[path])
+    content[before + HEADER_SIZE + 64] ^= 1
+    disk.truncate(path, 0)
+    disk.append(path, [content])
+    again = rig.reopened(confirmed_tx=9)
+    assert isinstance(again.store.log(1).state.fault, CorruptBlock)
+    found = offsets(again.read().rows)
+    assert found == rows_at(*([1, 2, 3] if is_alone else [1, 2]))
+    assert again.store.marks(1) == (LogOffset(found[-1].tx, 1), LogOffset(found[-1].tx, 1))
+    with pytest.raises(CorruptBlock):
+        again.read(found[-1])
+    assert again.read_all(log=2) == rows_at(1, 3)
+
+
 def test_a_lost_commit_below_g_is_damage() -> None:
     """It has no rows, and yet all rows of its transaction go with it."""
     rig = Rig(options=to_segments())

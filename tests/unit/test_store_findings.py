@@ -173,6 +173,28 @@ def test_a_copy_that_was_torn_goes_before_what_it_copied() -> None:
     assert not again.memory.crashed
 
 
+def test_a_copy_that_was_not_synced_is_before_what_it_copied_goes() -> None:
+    # The process ended of a failed sync, with all of it below G. The next one saw the copy and took it for certain,
+    # removed the file that it came from, and the power went.
+    world = World(MemoryDisk(), TO_JOURNAL).open()
+    a = world.create()
+    world.stream.add({a})
+    world.send_all()
+    world.flush_all()
+    world.confirm()
+    world.stream.add({a}, {a})
+    world.send(1, commit=False)
+    world.flush_all()
+    world.break_(Rule("sync", Fault(errno.EIO), path="*.journal"))
+    world.abandon()
+    assert world.disk.log, "it failed"
+    again = world.killed().open()
+    again.look()
+    survivor = again.crashed(again.memory.crash_image(strictest)).open()
+    survivor.look()
+    survivor.finish()
+
+
 @pytest.mark.parametrize("options", [TO_JOURNAL, TO_SEGMENTS], ids=["journal", "segments"])
 @pytest.mark.parametrize("path", ["*.segment", "*.journal"])
 def test_a_failed_sync_is_not_made_up_for_by_the_next_process(options: StoreOptions, path: str) -> None:
