@@ -181,8 +181,8 @@ async def running(settings: AppSettings, clocks: Clocks | None = None) -> AsyncI
                     yield app
                 finally:
                     await app.stop()
-        except* Exception as group:  # noqa: BLE001 - the first tells why, the others follow from it
-            error: BaseException = group
+        except BaseExceptionGroup as group:  # what `except*` raises is in a group again, before Python 3.11.4
+            error: BaseException = group  # the first tells why, the others follow from it
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
             raise error from None

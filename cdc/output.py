@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import typer
@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from storage.verify_report import Report
+if TYPE_CHECKING:
+    from storage.verify_report import Report  # with Arrow behind it, which most commands can do without
 
 SIGPIPE_STATUS = 128 + 13
 """What a shell reports of a program whose reader went away."""
@@ -49,7 +50,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str | int]]) -> N
         )
 
 
-def print_report(report: Report) -> None:
+def print_report(report: "Report") -> None:
     """What `verify` found."""
     for end in report.unfinished:
         typer.echo(f"unfinished: {end}; no damage: it is being written, or the writer's next start cuts it")

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cdc.errors import AnswerRefused
 from cdc.output import print_table
-from cdc.status.words import plain_sql, size_words
+from cdc.wording import plain_sql, size_words
 
 WAITING: Final = {
     "publishing": "putting the table into the publication",

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.demo.board import Board, State
-from cdc.status.words import size_words
+from cdc.wording import size_words
 
 FRAMES_A_SECOND: Final = 8
 """As many as look alive; more would cost the others their processor."""

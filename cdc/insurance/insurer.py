@@ -19,7 +19,7 @@ from cdc.status.custody import custody_of
 from cdc.status.shape_facts import name_of
 from cdc.status.slot_cost import Budget, SlotLook, budget_of
 from cdc.status.slot_watch import SlotWatch
-from cdc.status.words import size_words
+from cdc.wording import size_words
 from flush_tracker.explanation import Hold
 from storage.errors import StorageError
 from storage.flush import FlushJob

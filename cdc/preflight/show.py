@@ -6,7 +6,7 @@ from typing import Any, Final
 import typer
 
 from cdc.output import print_table
-from cdc.status.words import size_words
+from cdc.wording import size_words
 
 TABLES_SHOWN: Final = 30
 """A screen; --json has all."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cdc.limits import SLOT_CALM_BYTES
 from cdc.status.slot_cost import SlotLook
-from cdc.status.words import size_words
+from cdc.wording import size_words
 from flush_tracker.explanation import Explanation, Hold
 
 

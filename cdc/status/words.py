@@ -1,21 +1,11 @@
 """What a status says in words: why G is where it is, and how long the slot lasts. Pure."""
 
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from cdc.source.lsn import format_lsn
+from cdc.wording import size_words, span_words
 from flush_tracker.explanation import Explanation, Hold
-
-_UNITS: Final = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
-_SPANS: Final = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
-
-_TEXTS: Final = re.compile(r"('(?:[^']|'')*')")
-_NOISE: Final = {
-    re.compile(r"OPERATOR\(pg_catalog\.([^)]+)\)"): r"\1",
-    re.compile(r"pg_catalog\."): "",
-    re.compile(r'"([a-z_][a-z0-9_]*)"'): r"\1",
-}
 
 
 def server_fault_words(database_url: str, fault: str) -> str:
@@ -27,30 +17,6 @@ def server_fault_words(database_url: str, fault: str) -> str:
         f"{fault.removesuffix('.')}. Nobody said where Postgres is, so libpq's own defaults were tried: "
         "give --database-url, or set SHAPELOG_DATABASE_URL or DATABASE_URL"
     )
-
-
-def plain_sql(sql: str) -> str:
-    """A condition without what Postgres needs and people do not: schemas of its own parts, and quotes."""
-    parts = _TEXTS.split(sql)  # those with an odd number are texts in it
-    for pattern, plain in _NOISE.items():
-        parts[::2] = [pattern.sub(plain, part) for part in parts[::2]]
-    return "".join(parts)
-
-
-def size_words(count: int) -> str:
-    """A number of bytes."""
-    for name, unit in _UNITS:
-        if count >= unit:
-            return f"{count / unit:,.1f} {name}"
-    return f"{count:,} bytes"
-
-
-def span_words(seconds: float) -> str:
-    """A span of time."""
-    for name, unit in _SPANS:
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:,.1f} {name}"
-    return f"{seconds:,.1f} s"
 
 
 def hold_words(explained: Explanation, name_of: Callable[[int], str]) -> str:

@@ -144,6 +144,17 @@ def test_help_waits_for_nothing() -> None:
     assert not {"asyncio", "numpy", "psycopg", "pyarrow", "rich"} & set(answer.stdout.split())
 
 
+@pytest.mark.parametrize("command", [["shapes", "list"], ["status"]])
+def test_who_only_asks_a_server_waits_for_no_arrays(command: list[str]) -> None:
+    program = f"import sys\nfrom cdc.cli import main\ntry: main({command})\nexcept SystemExit: print(*sys.modules)"
+    environment = {**os.environ, "SHAPELOG_URL": "http://127.0.0.1:1"}
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "server_silent" in answer.stderr
+    assert not {"asyncio", "numpy", "psycopg", "pyarrow"} & set(answer.stdout.split())
+
+
 def test_logs(shapelog: Shapelog, folder: Path) -> None:
     lines = shapelog("logs", folder).out.splitlines()
     assert lines[0].split() == ["log", "handle", "upper", "segments", "bytes", "bases"]

@@ -3,7 +3,8 @@
 import pytest
 
 from cdc.source.lsn import format_lsn
-from cdc.status.words import cost_words, hold_words, plain_sql, server_fault_words, size_words, span_words
+from cdc.status.words import cost_words, hold_words, server_fault_words
+from cdc.wording import plain_sql, size_words, span_words
 from flush_tracker.explanation import Explanation, Hold, Holder, PendingTransaction
 from flush_tracker.stream import Position
 from storage.offset import LogOffset
