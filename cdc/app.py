@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cdc.beside import first_of
 from cdc.errors import SlotDiffers
 from cdc.source.handshake import Settings as SourceSettings
 from cdc.source.lsn import Lsn
@@ -181,11 +182,8 @@ async def running(settings: AppSettings, clocks: Clocks | None = None) -> AsyncI
                     yield app
                 finally:
                     await app.stop()
-        except BaseExceptionGroup as group:  # what `except*` raises is in a group again, before Python 3.11.4
-            error: BaseException = group  # the first tells why, the others follow from it
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from None
+        except BaseExceptionGroup as group:
+            raise first_of(group) from None
 
 
 def _tell(loop: asyncio.AbstractEventLoop, hear: Callable[[BaseException], None], failure: BaseException) -> None:

@@ -16,6 +16,7 @@ import orjson
 import psycopg
 from rich.console import Console
 
+from cdc.beside import first_of
 from cdc.demo.board import Board
 from cdc.demo.fold import Mismatch
 from cdc.demo.lake import why_not
@@ -111,10 +112,7 @@ async def _interruptible(work: Coroutine[Any, Any, Proven]) -> Proven:
         except asyncio.CancelledError:
             raise Interrupted(came[0]) from None
         except BaseExceptionGroup as group:
-            first: BaseException = group
-            while isinstance(first, BaseExceptionGroup):
-                first = first.exceptions[0]
-            raise first from None
+            raise first_of(group) from None
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
 from cdc.app import App, AppSettings, running
+from cdc.beside import first_of
 from cdc.simulate.oracle import Violation
 from cdc.simulate.surroundings import Surroundings
 from cdc.simulate.virtual_loop import VirtualLoop
@@ -27,7 +28,6 @@ from storage.write_buffer import BufferOptions
 
 START_MICROSECONDS = 1_700_000_000_000_000
 
-Failure = TypeVar("Failure", BaseException, BaseException | None)
 
 COMPACTION_ODDS: Final = 0.4
 """How often a process makes updates of one row one; not beside a server that numbers changes now so, now otherwise."""
@@ -160,13 +160,6 @@ def after_a_power_cut(around: Surroundings) -> None:
     choose = random.choice((strictest, luckiest, in_runs(random.randrange), in_runs(random.randrange)))
     around.memory = around.memory.crash_image(choose)
     around.disk = FaultyDisk(around.memory, around.disk.plan)
-
-
-def first_of(failure: Failure) -> Failure:
-    """What ended the process, out of the groups that it came in."""
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure
 
 
 def broken(failure: BaseException) -> Violation:

@@ -13,12 +13,13 @@ from random import Random
 from typing import Final
 
 from cdc.app import App
+from cdc.beside import first_of
 from cdc.simulate.checks import Checks
 from cdc.simulate.deeds import SERVER_DEEDS, ServerDeeds
 from cdc.simulate.definitions import relations, some_shape
 from cdc.simulate.kinds import some_kind
 from cdc.simulate.oracle import Violation
-from cdc.simulate.process import Process, after_a_kill, after_a_power_cut, broken, first_of
+from cdc.simulate.process import Process, after_a_kill, after_a_power_cut, broken
 from cdc.simulate.recovering import recover_lost_slot
 from cdc.simulate.server import Server
 from cdc.simulate.surroundings import Surroundings

@@ -23,7 +23,8 @@ RECORDED = sorted((ROOT / "tests/corpus").glob("lake-*.tar.xz"))
 @pytest.fixture(params=RECORDED, ids=lambda path: path.name.partition(".")[0])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(request.param) as archive:
-        archive.extractall(tmp_path, filter="tar")
+        archive.extraction_filter = getattr(tarfile, "tar_filter", None)  # as an argument, it is there since 3.11.4
+        archive.extractall(tmp_path)  # noqa: S202 - it is ours
     return tmp_path
 
 
