@@ -1,4 +1,4 @@
-"""Work that runs beside something else, for exactly as long."""
+"""Work that runs beside something else, for exactly as long; and what failed first of what ran side by side."""
 
 import asyncio
 import contextlib

@@ -28,7 +28,6 @@ from storage.write_buffer import BufferOptions
 
 START_MICROSECONDS = 1_700_000_000_000_000
 
-
 COMPACTION_ODDS: Final = 0.4
 """How often a process makes updates of one row one; not beside a server that numbers changes now so, now otherwise."""
 

@@ -52,7 +52,7 @@ class PathTaken(LakeError):
     """Something of somebody else's is where the lake has a link to its newest view."""
 
     code = "lake_path_taken"
-    hint = "Move it elsewhere: the lake replaces its own links there, and nothing else. The version itself is complete."
+    hint = "Move it elsewhere: the newest version is complete, and no other is made until it can be shown."
 
 
 class LakeDamage(LakeError):

@@ -173,14 +173,15 @@ def test_a_copy_that_was_torn_goes_before_what_it_copied() -> None:
     assert not again.memory.crashed
 
 
-def test_a_copy_that_was_not_synced_is_before_what_it_copied_goes() -> None:
-    # The process ended of a failed sync, with all of it below G. The next one saw the copy and took it for certain,
-    # removed the file that it came from, and the power went.
+def test_an_unsynced_copy_is_made_certain_before_what_it_copied_goes() -> None:
+    # A sync failed, and the process ended, with all of the copy below G. The next one must not take it for certain:
+    # it removes the file that it came from.
     world = World(MemoryDisk(), TO_JOURNAL).open()
     a = world.create()
-    world.stream.add({a})
-    world.send_all()
-    world.flush_all()
+    for changes in ({a}, set[int]()):
+        world.stream.add(changes)
+        world.send_all()
+        world.flush_all()
     world.confirm()
     world.stream.add({a}, {a})
     world.send(1, commit=False)
@@ -190,7 +191,10 @@ def test_a_copy_that_was_not_synced_is_before_what_it_copied_goes() -> None:
     assert world.disk.log, "it failed"
     again = world.killed().open()
     again.look()
-    survivor = again.crashed(again.memory.crash_image(strictest)).open()
+    image = again.memory.crash_image(strictest)
+    for file in again.store.logs.index.files.values():
+        assert image.size(file.path) == file.size, "it is relied on"
+    survivor = again.crashed(image).open()
     survivor.look()
     survivor.finish()
 
