@@ -7,6 +7,7 @@ Invariants of a batch:
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -33,7 +34,8 @@ class Position(NamedTuple):
 
 def positions_before(rows: Integers) -> list[Position]:
     """Of rows of pending transactions, the position before each."""
-    return list(map(Position, rows[:, BEFORE].tolist(), rows[:, BEFORE_TIME].tolist()))
+    # Made as tuples are, in a third of the time: a batch has thousands.
+    return list(map(partial(tuple.__new__, Position), rows[:, [BEFORE, BEFORE_TIME]].tolist()))
 
 
 @dataclass(frozen=True, slots=True)

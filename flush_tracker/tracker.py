@@ -30,7 +30,7 @@ from flush_tracker.errors import (
     UnknownShape,
 )
 from flush_tracker.explanation import Explanation, Hold, Holder
-from flush_tracker.limits import STALE_BOUNDS_SLACK
+from flush_tracker.limits import STALE_BOUNDS_SHARE, STALE_BOUNDS_SLACK
 from flush_tracker.stream import OP, TX, Commits, Position, Touched, positions_before
 from flush_tracker.tracked_shape import TrackedShape
 from storage.offset import SNAPSHOT_END, LogOffset, offsets_of
@@ -241,17 +241,21 @@ class FlushTracker:
     # The heap of bounds
 
     def _holder(self) -> TrackedShape | None:
-        """The shape with the least bound. Entries are brought up to date only where they are in the way."""
-        bounds = self._bounds
+        """The shape with the least bound. Entries are renewed where they are in the way; if many are, all of them."""
+        bounds, stale_max = self._bounds, len(self._bounds) // STALE_BOUNDS_SHARE
         while bounds:
             lsn, serial, shape = bounds[0]
-            if shape.bound is None:
+            if shape.bound is not None and shape.bound.lsn <= lsn:
+                return shape
+            stale_max -= 1
+            if stale_max == 0:
+                self._sweep()
+                bounds = self._bounds
+            elif shape.bound is None:
                 heapq.heappop(bounds)
                 shape.is_queued = False
-            elif shape.bound.lsn > lsn:
-                heapq.heapreplace(bounds, (shape.bound.lsn, serial, shape))
             else:
-                return shape
+                heapq.heapreplace(bounds, (shape.bound.lsn, serial, shape))
         return None
 
     def _queue(self, shape: TrackedShape) -> None:
@@ -260,8 +264,11 @@ class FlushTracker:
             shape.is_queued = True
 
     def _sweep(self) -> None:
-        """Drop the entries of shapes without a bound; as many calls as there are entries have paid for it."""
-        for _, _, shape in self._bounds:
+        """Bring all entries up to date, and drop those of shapes without a bound. O(n), paid for by O(n) calls."""
+        kept = []
+        for _, serial, shape in self._bounds:
             shape.is_queued = shape.bound is not None
-        self._bounds = [entry for entry in self._bounds if entry[2].is_queued]
-        heapq.heapify(self._bounds)
+            if shape.bound is not None:
+                kept.append((shape.bound.lsn, serial, shape))
+        self._bounds = kept
+        heapq.heapify(kept)

@@ -8,7 +8,7 @@ Invariant: a shape that ends here would have ended at its table's next change to
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,7 +20,7 @@ from cdc.source.publication import PublicationChange, PublicationState
 from shapes.definition import Table
 from shapes.household import Household
 from shapes.members import Member
-from shapes.relevance import Ends, relevance
+from shapes.relevance import Ends, Irrelevant, relevance, what_matters
 from shapes.tables import read_tables
 from shapes.threads import in_thread, until_done
 
@@ -116,5 +116,11 @@ def _compare(house: Household, oid: int, table: Table | None) -> list[_End]:
         if known is not None and known != set(table.leaves):
             text = f"partitions of {table.schema}.{table.name} were attached or detached"
             return [(member, PARTITIONS_CHANGED, text) for member in members]
-    verdicts = [(member, relevance(member.definition, table)) for member in members]
-    return [(member, verdict.reason, verdict.text) for member, verdict in verdicts if isinstance(verdict, Ends)]
+    ends: list[_End] = []
+    verdicts: dict[Hashable, Irrelevant | Ends] = {}
+    for member in members:
+        facts = what_matters(member.definition)
+        verdict = verdicts.get(facts) or verdicts.setdefault(facts, relevance(member.definition, table))
+        if isinstance(verdict, Ends):
+            ends.append((member, verdict.reason, verdict.text))
+    return ends

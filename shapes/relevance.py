@@ -12,7 +12,7 @@ Invariants:
     what is said does not depend on the order of columns, nor on columns that the shape neither selects nor reads
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -80,6 +80,21 @@ def relevance(definition: Definition, now: Relation | Table | None) -> Irrelevan
             seen = {column.name: _Seen(None, column.type_oid, column.type_modifier) for column in now.columns}
             found = _renamed(definition, now.oid, now.namespace, now.name) or _columns(definition, seen)
             return found or _sent_key(definition, now) or _identity(definition, now) or IRRELEVANT
+
+
+def what_matters(definition: Definition) -> Hashable:
+    """What `relevance` reads of a definition. Thousands that differ in constants of their conditions have it alike."""
+    return (
+        definition.oid,
+        definition.schema,
+        definition.table,
+        definition.key,
+        definition.columns,
+        definition.selects_all,
+        definition.where_columns,
+        definition.needs_full_identity,
+        tuple(definition.enums.items()),
+    )
 
 
 def _renamed(definition: Definition, oid: int, schema: str, name: str) -> Ends | None:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from storage import limits
@@ -54,9 +55,11 @@ class Flusher:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
+                began = time.thread_time()
                 flushed = self._store.flush()
                 self._tell(flushed)
-                self._rest(len(flushed) * limits.FLUSH_REST_SECONDS)
+                if len(flushed) >= limits.FLUSH_REST_LOGS_MIN:
+                    self._rest((time.thread_time() - began) * limits.FLUSH_REST_SHARE)
                 self._store.wait_until_due(limits.IDLE_SECONDS)
         except BaseException as failure:
             logger.exception("the flusher ended")
@@ -66,9 +69,8 @@ class Flusher:
 
     def _rest(self, seconds: float) -> None:
         """Leave the interpreter to those who append. Whoever waits for room waits for a flush, so that ends it."""
-        if seconds >= limits.FLUSH_REST_SECONDS_MIN:
-            self._store.room.wanted.wait(min(seconds, limits.FLUSH_REST_SECONDS_MAX))
-            self._store.room.wanted.clear()
+        self._store.room.wanted.wait(min(seconds, limits.FLUSH_REST_SECONDS_MAX))
+        self._store.room.wanted.clear()
 
     def _tell(self, flushed: Sequence[Flushed]) -> None:
         if flushed:

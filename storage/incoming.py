@@ -54,10 +54,13 @@ class FragmentShares:
         first, last = rows[starts], rows[stops - 1]
         firsts = offsets_of(source.tx[first].tolist(), source.op[first].tolist())
         lasts = offsets_of(source.tx[last].tolist(), source.op[last].tolist())
-        columns = (starts.tolist(), stops.tolist(), firsts, lasts, (wires[stops] - wires[starts]).tolist())
+        own = wires[stops] - wires[starts]
+        sizes = source.sizes_of(own, stops - starts)
+        ends = zip(firsts, lasts, strict=True)
+        columns = (starts.tolist(), stops.tolist(), ends, own.tolist(), sizes.tolist())
         shares = (
-            Share(source, rows[start:stop], at=at, ends=(lowest, highest), wire=wire)
-            for start, stop, lowest, highest, wire in zip(*columns, strict=True)
+            Share(source, rows[start:stop], at=at, ends=first_and_last, wire=wire, size=size)
+            for start, stop, first_and_last, wire, size in zip(*columns, strict=True)
         )
         return shares if is_there.all() else (next(shares) if found else None for found in is_there.tolist())
 

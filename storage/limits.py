@@ -65,15 +65,16 @@ FLUSH_LOG_ROWS: Final = 50_000
 FLUSH_AGE_SECONDS: Final = 0.1
 """No row stays unflushed for longer, whether or not another follows: bounds what a crash makes Postgres send again."""
 
-FLUSH_REST_SECONDS: Final = 0.000_04
-"""The flusher's pause for each log that it flushed: a log costs it some 13 us of the interpreter, whatever it has, so
-thousands of them flushed without a pause would take half of what appends need, for ever fewer rows."""
+FLUSH_REST_SHARE: Final = 3.0
+"""The flusher's pause after a flush of many logs, for each second of the processor that it took: a log costs it 13 us
+and more, whatever it has, so thousands of them flushed without a pause would take half of what appends need, for ever
+fewer rows. A share of what it took, and no time: processors differ by four."""
 
-FLUSH_REST_SECONDS_MIN: Final = 0.005
-"""A shorter pause is left out: so few logs cost nothing."""
+FLUSH_REST_LOGS_MIN: Final = 125
+"""After a flush of fewer logs there is no pause: they cost nothing."""
 
-FLUSH_REST_SECONDS_MAX: Final = 0.5
-"""A longer one would be felt by those who wait for G, and by the memory that the rows take."""
+FLUSH_REST_SECONDS_MAX: Final = 1.0
+"""A longer pause would be felt by those who wait for G. The rows of it take room, and who wants some ends the pause."""
 
 BUFFER_LOG_BYTES_MAX: Final = 64 * MIB
 """What one log may hold in memory, so that one slow log cannot take the room of all; one larger append is let in

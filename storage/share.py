@@ -63,6 +63,12 @@ class Source:
         _ = self.wire_sums
         return max(1, wire + self._row_cost * count)
 
+    def sizes_of(self, wires: Integers, counts: Integers) -> Integers:
+        """The same of many shares."""
+        _ = self.wire_sums
+        sizes: Integers = np.maximum(1, wires + self._row_cost * counts)
+        return sizes
+
     def offset(self, row: int) -> LogOffset:
         return LogOffset(self.tx.item(row), self.op.item(row))
 
@@ -84,8 +90,9 @@ class Share:
         at: float,
         ends: tuple[LogOffset, LogOffset] | None = None,
         wire: int = -1,
+        size: int = 0,
     ) -> None:
-        """`ends`: the offsets of the first row and the last; `wire`: the rows' wire size. Where they are known."""
+        """Where they are known: `ends`, the offsets of the first row and the last; `wire` and `size`, as below."""
         self.source = source
         self._wire = wire
         self.rows = rows
@@ -94,7 +101,7 @@ class Share:
         if ends is None:
             ends = source.ends_of(rows)
         self.first, self.last = ends
-        self.size = source.size if rows is None else source.size_of(self.wire, self.count)
+        self.size = size or (source.size if rows is None else source.size_of(self.wire, self.count))
         """About the bytes of its own rows, however large the others are; what a log's triggers and bounds go by."""
         self.at = at
         self.gap = False

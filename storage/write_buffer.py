@@ -76,7 +76,8 @@ class WriteBuffer:
         Its facts are what to wait for (`has_room`): whoever waited for less would come again at once, and again.
         """
         options = self.options
-        if log.held_size + share_size > options.log_bytes_max and self._is_log_full(log, share_size):
+        is_over = log.pending_size + log.window_size + share_size > options.log_bytes_max
+        if is_over and self._is_log_full(log, share_size):
             raise BufferFull(
                 f"log {log.number} holds {log.held_size} bytes of at most {options.log_bytes_max}",
                 size=share_size,
@@ -153,8 +154,8 @@ class WriteBuffer:
         return log.held_size > 0 and log.held_size + size > self.options.log_bytes_max
 
     def _trigger_of(self, log: ShapeLog) -> Trigger | None:
-        if log.owes_commit_block:
-            return Trigger.COMMIT
+        if not log.pending:
+            return Trigger.COMMIT if log.owes_commit_block else None
         if log.pending_size >= self.options.flush_log_bytes:
             return Trigger.BYTES
         if log.pending_rows >= self.options.flush_log_rows:

@@ -357,6 +357,23 @@ async def test_a_dropped_table_ends_its_shapes(database: Database, tmp_path: Pat
         await loop.caught_up()
 
 
+async def test_of_many_shapes_of_a_table_those_end_that_an_alteration_concerns(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
+    async with looping(database, tmp_path) as loop:
+        reads = {"a is 1": {"where": "a = 1"}, "a is 2": {"where": "a = 2"}, "b is 1": {"where": "b = 1"}}
+        shapes = {name: await loop.add("t", columns="id", **request) for name, request in reads.items()}
+        shapes |= {"with b": await loop.add("t", columns="id,b"), "all": await loop.add("t")}
+        database.execute("ALTER TABLE t DROP COLUMN b")
+        async with loop.app.house.control() as connection:
+            await reconcile(loop.app.house, connection)
+        registry = loop.app.house.registry
+        found = {name: registry.find(entry.handle) for name, entry in shapes.items()}
+        ended = {name for name, entry in found.items() if entry is None or entry.shape.life is Life.ENDED}
+        assert ended == {"b is 1", "with b", "all"}
+
+
 async def test_another_slot_of_the_same_name_gives_everybody_new_handles(database: Database, tmp_path: Path) -> None:
     """A2: what the old slot would have sent is not in the new one. It is refused, and then forgotten."""
     database.execute(ITEMS, FILL)

@@ -470,6 +470,24 @@ def test_shapes_that_come_and_go_leave_nothing_behind_while_g_is_held(loop: Loop
     assert loop.flush(S1, aligned(1)) == end(1999)
 
 
+@pytest.mark.parametrize("moved", [1, 20, 100, 199])
+def test_g_is_the_least_bound_however_many_moved_since_the_last_look(moved: int) -> None:
+    shapes = range(200)
+    loop = Loop(shapes=tuple(shapes))
+    loop.commit(*(transaction(1 + n, n % 200) for n in range(400)))
+    for shape in reversed(shapes[:moved]):
+        loop.tracker.flushed(shape, aligned(1 + shape), 0.0)
+    assert loop.g == end(moved)
+    for shape in shapes[50:]:
+        loop.tracker.flushed(shape, aligned(201 + shape), 0.0)
+    assert loop.g == end(moved if moved < 50 else 200)
+    for shape in shapes[:50]:
+        loop.tracker.flushed(shape, aligned(201 + shape), 0.0)
+    assert loop.g == end(400)
+    loop.commit(transaction(401, 7), transaction(402, 100))
+    assert (loop.g, loop.flush(7, aligned(401))) == (end(400), end(401))
+
+
 def test_one_slow_shape_does_not_keep_the_rows_of_the_others(loop: Loop) -> None:
     loop.commit(*(transaction(n, S1 if n == 1 else S2) for n in range(1, 1000)))
     loop.flush(S2, aligned(999))

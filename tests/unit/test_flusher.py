@@ -390,7 +390,8 @@ def test_waiters_of_a_log_that_stops_are_woken() -> None:
 
 
 def test_a_flusher_that_rests_is_woken_by_who_wants_room_and_by_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FLUSH_REST_SECONDS", 2 * HANG_SECONDS)
+    monkeypatch.setattr(limits, "FLUSH_REST_LOGS_MIN", 1)
+    monkeypatch.setattr(limits, "FLUSH_REST_SHARE", 1e9)
     monkeypatch.setattr(limits, "FLUSH_REST_SECONDS_MAX", 2 * HANG_SECONDS)
     store, told = store_on(flush_age_seconds=0.0, bytes_max=20_000), Told()
     flusher = Flusher(store, told).start()

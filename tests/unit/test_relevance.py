@@ -4,7 +4,7 @@ Strategy: alterations of made-up tables, each with its own plain rule of whom it
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cdc.source.relations import Column, Relation
-from shapes.definition import Definition, Table, TableColumn
-from shapes.relevance import IRRELEVANT, Ends, Reason, relevance
+from shapes.definition import Definition, Replica, Table, TableColumn
+from shapes.relevance import IRRELEVANT, Ends, Reason, relevance, what_matters
 from shapes.requests import define
 from tests.unit.table_strategies import column, defined, requests, table, tables
 
@@ -107,6 +107,28 @@ def test_the_order_of_columns_does_not_matter(data: st.DataObject) -> None:
     shuffled = replace(of, columns=tuple(data.draw(st.permutations(of.columns))), replica_identity="f")
     assert relevance(definition, shuffled) == IRRELEVANT
     assert relevance(definition, as_sent(shuffled)) == IRRELEVANT
+
+
+def test_what_matters_is_all_but_the_constants_of_a_condition() -> None:
+    definition = defined(ITEMS, where="v = 'x'")
+    facts: dict[str, Any] = {
+        "oid": 8,
+        "schema": "other",
+        "table": "other",
+        "key": ("v",),
+        "columns": definition.columns[:1],
+        "selects_all": False,
+        "where": None,
+        "where_columns": (),
+        "enums": {"9": ("a",)},
+    }
+    for name, value in facts.items():
+        assert what_matters(replace(definition, **{name: value})) != what_matters(definition), name
+    without = replace(definition, where=None)
+    assert what_matters(replace(without, replica=Replica.FULL)) != what_matters(without)
+    assert what_matters(replace(definition, where="v = 'y'")) == what_matters(definition)
+    of_nobodys_concern = {"replica", "log", "specs"}  # but for what needs the full identity, above
+    assert facts.keys() | of_nobodys_concern == {field.name for field in fields(Definition)}
 
 
 def reason(verdict: object) -> Reason | None:
