@@ -6,7 +6,7 @@ while the one before was dealt with are taken together.
 
 Invariants:
     deliveries come in the order of the session; only fragments are joined, and only neighbours
-    with a fragment in hand a silent server is waited for no longer than GATHER_SECONDS for each shape, or
+    with a fragment in hand a silent server is waited for no longer than the fragment before took, of many shapes, or
         GATHER_GAP_SECONDS; and one that goes on sending no longer than that, or GATHER_SECONDS_MAX in all
     an error of the session comes behind the fragments before it; a cancelled `next` loses nothing
     the session is asked only while somebody waits in `next`: it never connects anew behind the collector's back
@@ -22,7 +22,7 @@ from shapes.joined_fragments import can_follow, joined
 from shapes.limits import (
     GATHER_CHANGES_MIN,
     GATHER_GAP_SECONDS,
-    GATHER_SECONDS,
+    GATHER_LIKE_BEFORE_SECONDS_MAX,
     GATHER_SECONDS_MAX,
     GATHER_SHAPES_MIN,
     GATHERED_CHANGES_MAX,
@@ -54,14 +54,28 @@ class Gathering:
         self._changes_count = 0
         self._behind: Delivery | Exception | None = None
         """What came behind them, and cannot be joined."""
+        self._handed_on_at: float | None = None
 
     async def next(self, touched_count: int) -> Delivery:
-        """What comes next; `touched_count` is how many shapes the fragment before touched."""
+        """What comes next; `touched_count` is how many shapes the fragment before touched.
+
+        It is called again when that has been dealt with.
+        """
+        clock = asyncio.get_running_loop().time
+        spent_seconds = 0.0 if self._handed_on_at is None else clock() - self._handed_on_at
+        try:
+            return await self._next(touched_count, spent_seconds)
+        finally:
+            self._handed_on_at = clock()
+
+    async def _next(self, touched_count: int, spent_seconds: float) -> Delivery:
         if not self._found:
             delivery = await self._take()
             if not (_pays(delivery, touched_count) and self._joins(delivery)):
                 return delivery
-        gap_seconds = max(GATHER_SECONDS * touched_count, GATHER_GAP_SECONDS)
+        # So a row is at most twice as long on its way as it is without.
+        like_before = min(spent_seconds, GATHER_LIKE_BEFORE_SECONDS_MAX) if touched_count >= GATHER_SHAPES_MIN else 0.0
+        gap_seconds = max(like_before, GATHER_GAP_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(gap_seconds, GATHER_SECONDS_MAX)):
                 await self._gather(gap_seconds)

@@ -44,9 +44,9 @@ GATHERED_CHANGES_MAX: Final = 32_768
 one fragment of 8,000, some tenths of a second. Some 10 MB, twice while they are joined; one fragment may come on top.
 Half as many again would make a change a quarter cheaper, and take the process above 300 MB."""
 
-GATHER_SECONDS: Final = 0.000_02
-"""What the first of them waits for the last, for each shape that the fragment before touched: about what that one took,
-so that a row is at most twice as long on its way as it is without."""
+GATHER_LIKE_BEFORE_SECONDS_MAX: Final = 1.0
+"""Where thousands of shapes were touched, the first of them waits for the last for as long as the fragment before took,
+some tenths of a second, but never for longer than this: who follows a shape would notice."""
 
 ROOM_SECONDS: Final = 1.0
 """Between two looks whether the buffer has room: the wait is woken by the flush that makes some, this is for faults."""

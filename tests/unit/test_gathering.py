@@ -15,8 +15,15 @@ from cdc.source.pgoutput import Decoder
 from cdc.source.relations import Relations
 from cdc.source.walsender import CopyBatch
 from shapes.gathering import Gathering
-from shapes.limits import GATHER_CHANGES_MIN, GATHER_SHAPES_MIN, GATHERED_CHANGES_MAX
+from shapes.limits import (
+    GATHER_CHANGES_MIN,
+    GATHER_GAP_SECONDS,
+    GATHER_LIKE_BEFORE_SECONDS_MAX,
+    GATHER_SHAPES_MIN,
+    GATHERED_CHANGES_MAX,
+)
 from tests.pgoutput_bytes import begin, commit, data_frame, insert, relation
+from tests.unit.test_quiet import in_made_up_time, now, pause
 
 MANY = 100 * GATHER_SHAPES_MIN
 IDLE = Arrived(1, KeepAlive(Lsn(9), wants_reply=False))
@@ -85,7 +92,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shapes.gathering.GATHER_SECONDS_MAX", 10.0)
 
 
-async def test_a_backlog_is_taken_together() -> None:
+async def test_a_backlog_is_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
     sizes = [2, 3, 1500]
     gathering = Gathering(Stream([*backlog(sizes), IDLE]).next)
     assert counts(await gathering.next(MANY)) == sizes
@@ -140,6 +148,26 @@ async def test_a_few_changes_of_several_tables_wait_for_nothing() -> None:
     assert await gathering.next(2) is deliveries[0]
 
 
+@pytest.mark.parametrize(
+    ("touched", "took_seconds", "waits_seconds"),
+    [(MANY, 0.5, 0.5), (MANY, 60.0, GATHER_LIKE_BEFORE_SECONDS_MAX), (1, 0.5, GATHER_GAP_SECONDS)],
+)
+def test_where_many_shapes_are_touched_a_fragment_waits_as_long_as_the_one_before_took(
+    touched: int, took_seconds: float, waits_seconds: float
+) -> None:
+    async def story() -> None:
+        stream = Stream(backlog([2000]))
+        gathering = Gathering(stream.next)
+        await gathering.next(0)
+        await pause(took_seconds)
+        stream.bring(*backlog([2000]))
+        began = now()
+        assert counts(await gathering.next(touched)) == [2000]
+        assert now() - began == pytest.approx(waits_seconds)
+
+    in_made_up_time(story)
+
+
 async def test_few_shapes_wait_for_nothing() -> None:
     deliveries = backlog([20, 20])
     gathering = Gathering(Stream(deliveries).next)
@@ -147,9 +175,10 @@ async def test_few_shapes_wait_for_nothing() -> None:
     assert await gathering.next(GATHER_SHAPES_MIN - 1) is deliveries[1]
 
 
-async def test_no_more_than_the_limit_and_one_fragment() -> None:
+async def test_no_more_than_the_limit_and_one_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
     sizes = [GATHERED_CHANGES_MAX // 2 + 1] * 3
-    gathering = Gathering(Stream(backlog(sizes)).next)
+    gathering = Gathering(Stream([*backlog(sizes), IDLE]).next)
     assert counts(await gathering.next(MANY)) == sizes[:2]
     assert counts(await gathering.next(0)) == sizes[2:]
 
@@ -197,7 +226,8 @@ async def test_quiet_is_told_with_nothing_in_hand(monkeypatch: pytest.MonkeyPatc
     assert await following is IDLE
 
 
-async def test_an_error_comes_behind_what_came_before_it() -> None:
+async def test_an_error_comes_behind_what_came_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
     broken = ConnectionError("broken")
     gathering = Gathering(Stream([*backlog([2000, 2000]), broken, IDLE]).next)
     assert counts(await gathering.next(MANY)) == [2000, 2000]
@@ -216,7 +246,8 @@ async def test_another_connection_is_another_fragment() -> None:
     assert again.attempt == 2
 
 
-async def test_whoever_is_cancelled_asks_again() -> None:
+async def test_whoever_is_cancelled_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
     stream = Stream(backlog([2000]))
     gathering = Gathering(stream.next)
     waiting = asyncio.create_task(gathering.next(MANY))
@@ -224,7 +255,7 @@ async def test_whoever_is_cancelled_asks_again() -> None:
     waiting.cancel()
     await asyncio.wait([waiting])
     assert waiting.cancelled()
-    stream.bring(*backlog([2000, 1000])[1:])
+    stream.bring(*backlog([2000, 1000])[1:], IDLE)
     found = await gathering.next(MANY)
     assert counts(found) == [2000, 1000]
     assert isinstance(found, Arrived)
