@@ -32,6 +32,7 @@ OF_TABLE: Final = (Action.FILES, Action.READ, Action.EXPORT)
 OF_VERSION: Final = (Action.SHOW, *OF_TABLE)
 """Those that look at one version."""
 _MEANT_FOR: Final = {
+    "table": OF_TABLE,
     "version": OF_VERSION,
     "as_of": OF_VERSION,
     "side": OF_TABLE,
@@ -39,7 +40,7 @@ _MEANT_FOR: Final = {
     "to": (Action.EXPORT,),
     "keep": (Action.VACUUM,),
 }
-"""Options that mean nothing to other actions. Those for folders do no harm there: they are settings as well."""
+"""What means nothing to other actions. Options for folders do no harm there: they are settings as well."""
 
 
 def lake(
@@ -114,14 +115,14 @@ def lake(
 
 
 def _refuse_what_means_nothing(context: typer.Context, action: Action) -> None:
-    """Or somebody would believe that version 7 was compacted."""
+    """Or somebody would believe that version 7 was compacted, or one table."""
     from cdc.mistake import Mistake
 
     for name, actions in _MEANT_FOR.items():
         source = context.get_parameter_source(name)
         if action not in actions and source is not None and source.name == "COMMANDLINE":
-            flag = name.replace("_", "-")
-            raise Mistake(f"--{flag} means nothing to `lake {action}`: it is for {', '.join(actions)}")
+            what = name.upper() if name == "table" else f"--{name.replace('_', '-')}"
+            raise Mistake(f"{what} means nothing to `lake {action}`: it is for {', '.join(actions)}")
 
 
 def _opened(folder: Path | None) -> "Lake":

@@ -128,8 +128,9 @@ def shown_cut(lake: Path, table: str, side: str) -> int:
 def show_view(lake: Path, table: str, side: str, cut: int, unique: str) -> None:
     """Let the link lead to a view, in one step. The one before is as old as it is not shown: somebody may list it."""
     link = lake / link_path(table, side)
-    for path, is_ours in ((link.parent, link.parent.is_dir()), (link, link.is_symlink())):
-        if path.exists() and not is_ours:
+    tables = link.parent.parent
+    for path, is_ours in ((tables, tables.is_dir()), (link.parent, link.parent.is_dir()), (link, link.is_symlink())):
+        if os.path.lexists(path) and not is_ours:  # a link that leads nowhere is there, too
             raise PathTaken("the lake needs this path, and did not make what is there", path=str(path))
     before = link.resolve()
     link.parent.mkdir(parents=True, exist_ok=True)

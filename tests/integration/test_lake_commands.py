@@ -187,6 +187,8 @@ def test_the_folder_is_a_setting(
         (["files", "savings", "--limit", "3"], "it is for read"),
         (["read", "savings", "--to", "x.csv"], "it is for export"),
         (["show", "--side", "state"], "it is for files, read, export"),
+        (["compact", "savings"], "TABLE means nothing to `lake compact`: it is for files, read, export"),
+        (["show", "savings"], "TABLE means nothing to `lake show`"),
     ],
 )
 def test_mistakes_are_told_in_one_line(

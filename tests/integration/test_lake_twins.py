@@ -119,6 +119,21 @@ def test_what_somebody_put_where_a_link_belongs_is_not_touched(lakes: Lakes, tak
     lakes.check_all()
 
 
+@pytest.mark.parametrize("taken", ["tables", "tables/savings"])
+@pytest.mark.parametrize("leads_nowhere", [False, True], ids=["a file", "a link that leads nowhere"])
+def test_what_is_in_the_way_of_the_folders_of_links_is_said(tmp_path: Path, taken: str, leads_nowhere: bool) -> None:
+    """Somebody moved them to another disk, and that is away."""
+    path = tmp_path / taken
+    path.parent.mkdir(exist_ok=True)
+    if leads_nowhere:
+        path.symlink_to("away")
+    else:
+        path.write_text("rows")
+    with pytest.raises(PathTaken, match=f"{path}\\b"):
+        views.show_view(tmp_path, "savings", "state", 3, "w1")
+    assert path.is_symlink() == leads_nowhere
+
+
 @pytest.mark.parametrize("name", ["tables/.DS_Store", "tables/theirs/state/rows", "tables/theirs.txt"])
 def test_what_lies_beside_the_links_is_nobodys_concern(lakes: Lakes, name: str) -> None:
     bank = lakes.bank
