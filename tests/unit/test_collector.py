@@ -425,6 +425,26 @@ def test_what_is_held_of_a_transaction_in_pieces_is_durable_up_to_its_end() -> N
     assert collector.tracker.g.lsn == stream.lsn
 
 
+def test_a_transaction_in_pieces_is_pending_where_only_the_first_has_rows() -> None:
+    stream = PlainStream()
+    store = Store(MemoryDisk(), Clock().clocks(), small_options())
+    collector = Collector(store, FlushTracker("this slot", stream.lsn))
+    store.create_log(LogFacts(1, "handle-1", ("id",)))
+    shape = Shape("handle-1", 1, None, {}, Snapshot(700, 700, (), 0), Life.READY)
+    collector.restore(definition_of(1, None), None, shape)
+    before = stream.lsn
+    stream.commit([Draw(1, "put", "1", "0"), *[Draw(2, "put", "1", "0")] * 6], 0)
+    while (fragment := stream.send(2)) is not None:
+        plan = collector.plan(fragment, 0.0)
+        collector.commit(plan, 0.0)
+        collector.append(plan)
+        collector.finish(plan)
+    assert collector.tracker.g.lsn == before
+    collector.flushed(store.flush(demand=[1]), 0.0)
+    assert store.marks(1) == (LogOffset.aligned(1_000, 7),) * 2
+    assert collector.tracker.g.lsn == stream.lsn
+
+
 def test_a_transaction_told_on_one_connection_and_appended_on_another_is_the_same_whatever_its_numbers() -> None:
     """The first connection breaks between commit and append; the second counts a change more, as old servers may."""
     draw = Draw(1, "put", "1", "0")

@@ -276,6 +276,9 @@ def test_m5_a_joining_shape_holds_g_at_its_floor_until_it_is_born(loop: Loop) ->
     assert loop.stalled == []  # its rows wait for the birth, not for the disk
     loop.tracker.born(9, loop.now)
     assert loop.g == end(2)  # rows since it joined are pending like any others
+    assert loop.stalled == []  # and the disk has had no time for them yet
+    loop.now += GRACE + 1
+    assert loop.stalled == [9]
     assert loop.flush(9, aligned(3)) == end(4)
 
 
@@ -486,6 +489,19 @@ def test_g_is_the_least_bound_however_many_moved_since_the_last_look(moved: int)
     assert loop.g == end(400)
     loop.commit(transaction(401, 7), transaction(402, 100))
     assert (loop.g, loop.flush(7, aligned(401))) == (end(400), end(401))
+
+
+def test_a_shape_that_was_flushed_before_a_sweep_holds_g_again(loop: Loop) -> None:
+    """Its entry in the heap stayed behind that of another, and went in the sweep."""
+    loop.commit(transaction(1, S1), transaction(2, S2))
+    loop.flush(S2, aligned(2))
+    for n in range(3, 200):
+        loop.tracker.attach(n + 100, 0.0)
+        loop.commit(transaction(n, n + 100))
+        loop.tracker.detach(n + 100)
+    loop.commit(transaction(200, S2))
+    assert loop.flush(S1, aligned(1)) == end(199)
+    assert loop.flush(S2, aligned(200)) == end(200)
 
 
 def test_one_slow_shape_does_not_keep_the_rows_of_the_others(loop: Loop) -> None:

@@ -183,6 +183,13 @@ async def test_no_more_than_the_limit_and_one_fragment(monkeypatch: pytest.Monke
     assert counts(await gathering.next(0)) == sizes[2:]
 
 
+async def test_the_limit_counts_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+    monkeypatch.setattr("shapes.gathering.GATHERED_CHANGES_MAX", 30)
+    gathering = Gathering(Stream(backlog([20] * 6)).next)
+    assert [counts(await gathering.next(MANY)) for _ in range(3)] == [[20, 20]] * 3
+
+
 async def test_what_does_not_come_is_not_waited_for() -> None:
     stream = Stream(backlog([2000]))
     gathering = Gathering(stream.next)

@@ -109,3 +109,13 @@ def test_what_stays_apart() -> None:
     assert not can_follow([before], replace(after, begins_open=True))
     altered = relation(OID, "items", [("id", 23, True), ("text", 25, False)])
     assert not can_follow([before], decode([altered, *plain])[0])
+
+
+def test_what_a_table_was_like_is_known_from_whichever_fragment_had_it_last() -> None:
+    """Rows of one table with old ones and without are not of one form, and another table's may lie between them."""
+    (before,) = decode([ITEMS, begin(100, 5, 3), insert(OID, ["1", "x"]), commit(100, 148, 5)])
+    others = relation(OID + 1, "others", [("id", 23, True)])
+    (between,) = decode([others, begin(200, 5, 4), insert(OID + 1, ["1"]), commit(200, 248, 5)])
+    (after,) = decode([ITEMS, begin(300, 5, 5), update(OID, ["1", "y"], ["1", "x"]), commit(300, 348, 5)])
+    assert can_follow([before], between)
+    assert not can_follow([before, between], after)
