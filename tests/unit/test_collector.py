@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from cdc.source.fragments import Kind
+from cdc.source.fragments import Fragment, Kind
 from flush_tracker.tracker import FlushTracker
 from shapes.collector import Collector
 from shapes.definition import Definition
@@ -404,6 +404,22 @@ def test_each_log_is_the_history_after_any_replay() -> None:
     )
 
 
+def take(collector: Collector, fragment: Fragment) -> None:
+    plan = collector.plan(fragment, 0.0)
+    collector.commit(plan, 0.0)
+    collector.append(plan)
+    collector.finish(plan)
+
+
+def restored(store: Store, at: int, snapshot: Snapshot) -> Collector:
+    """With one shape, of all rows of table 1, that goes on."""
+    collector = Collector(store, FlushTracker("this slot", at))
+    store.create_log(LogFacts(1, "handle-1", ("id",)))
+    shape = Shape("handle-1", 1, None, {}, snapshot, Life.READY)
+    collector.restore(definition_of(1, None), None, shape)
+    return collector
+
+
 def test_what_is_held_of_a_transaction_in_pieces_is_durable_up_to_its_end() -> None:
     """When its first rows came, nobody knew how many changes it would have."""
     stream = PlainStream()
@@ -412,10 +428,7 @@ def test_what_is_held_of_a_transaction_in_pieces_is_durable_up_to_its_end() -> N
     member = collector.join(definition_of(1, None), None, 0.0)
     stream.commit([Draw(1, "put", "1", "0"), Draw(1, "put", "2", "0"), *[Draw(2, "put", "1", "0")] * 5], 0)
     while (fragment := stream.send(2)) is not None:
-        plan = collector.plan(fragment, 0.0)
-        collector.commit(plan, 0.0)
-        collector.append(plan)
-        collector.finish(plan)
+        take(collector, fragment)
     store.create_log(LogFacts(1, "handle-1", ("id",)))
     shape = Shape("handle-1", 1, None, {}, Snapshot(700, 700, (), stream.transactions[0].commit), Life.READY)
     collector.born(member, shape, 0.0)
@@ -428,21 +441,32 @@ def test_what_is_held_of_a_transaction_in_pieces_is_durable_up_to_its_end() -> N
 def test_a_transaction_in_pieces_is_pending_where_only_the_first_has_rows() -> None:
     stream = PlainStream()
     store = Store(MemoryDisk(), Clock().clocks(), small_options())
-    collector = Collector(store, FlushTracker("this slot", stream.lsn))
-    store.create_log(LogFacts(1, "handle-1", ("id",)))
-    shape = Shape("handle-1", 1, None, {}, Snapshot(700, 700, (), 0), Life.READY)
-    collector.restore(definition_of(1, None), None, shape)
+    collector = restored(store, stream.lsn, Snapshot(700, 700, (), 0))
     before = stream.lsn
     stream.commit([Draw(1, "put", "1", "0"), *[Draw(2, "put", "1", "0")] * 6], 0)
     while (fragment := stream.send(2)) is not None:
-        plan = collector.plan(fragment, 0.0)
-        collector.commit(plan, 0.0)
-        collector.append(plan)
-        collector.finish(plan)
+        take(collector, fragment)
     assert collector.tracker.g.lsn == before
     collector.flushed(store.flush(demand=[1]), 0.0)
     assert store.marks(1) == (LogOffset.aligned(1_000, 7),) * 2
     assert collector.tracker.g.lsn == stream.lsn
+
+
+def test_a_fragment_may_lie_on_both_sides_of_a_birth() -> None:
+    """After a restart a backlog comes again in other pieces than before."""
+    stream = PlainStream()
+    store = Store(MemoryDisk(), Clock().clocks(), small_options())
+    for key in ("1", "2"):
+        stream.commit([Draw(1, "put", key, "0")], 0)
+    old, new = stream.transactions
+    collector = restored(store, old.commit, Snapshot(new.xid, old.xid + 1, (new.xid,), old.commit + 1))
+    fragment = stream.send(100)
+    assert fragment is not None
+    assert fragment.ended_count == 2
+    take(collector, fragment)
+    assert collector.tracker.g.lsn == old.end
+    (rows,) = StoreReader(store).read(1, SNAPSHOT_END).rows
+    assert rows.column("tx").to_pylist() == [new.commit]
 
 
 def test_a_transaction_told_on_one_connection_and_appended_on_another_is_the_same_whatever_its_numbers() -> None:
@@ -452,10 +476,7 @@ def test_a_transaction_told_on_one_connection_and_appended_on_another_is_the_sam
     first.commit([draw], 0)
     second.commit([Draw(2, "put", "1", "0"), draw], 0)
     store = Store(MemoryDisk(), Clock().clocks(), small_options())
-    collector = Collector(store, FlushTracker("this slot", first.lsn - 10))
-    store.create_log(LogFacts(1, "handle-1", ("id",)))
-    snapshot = Snapshot(700, 700, (), 0)
-    collector.restore(definition_of(1, None), None, Shape("handle-1", 1, None, {}, snapshot, Life.READY))
+    collector = restored(store, first.lsn - 10, Snapshot(700, 700, (), 0))
     fragment = first.send(10)
     assert fragment is not None
     collector.commit(collector.plan(fragment, 0.0), 0.0)
@@ -463,10 +484,7 @@ def test_a_transaction_told_on_one_connection_and_appended_on_another_is_the_sam
     collector.resume(0)
     again = second.send(10)
     assert again is not None
-    plan = collector.plan(again, 1.0)
-    collector.commit(plan, 1.0)
-    collector.append(plan)
-    collector.finish(plan)
+    take(collector, again)
     assert collector.tracker.g.lsn == 1_000
     collector.flushed(store.flush(demand=[1]), 1.0)
     assert store.marks(1) == (LogOffset.aligned(1_000, 2),) * 2

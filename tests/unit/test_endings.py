@@ -295,3 +295,13 @@ async def test_what_a_transaction_says_of_a_table_counts_where_the_snapshot_has_
     old = Relation(1, "public", "t1", "d", ())
     await life.endings.by_relation(RelationChange(old, None, Lsn(commit_lsn), xid))
     assert life.lives() == [Life.ENDED if ends else Life.READY]
+
+
+async def test_what_a_partition_says_of_itself_ends_the_shapes_of_its_root() -> None:
+    """The stream speaks of partitions only: who alters a root alters them too, and of the root nothing comes."""
+    life, _ = begun()
+    life.collector.partitions.follow(Relation(1, "public", "t1", "d", ()), [2])
+    await life.endings.by_relation(RelationChange(Relation(3, "public", "other", "d", ()), None, Lsn(0), 0))
+    assert life.lives() == [Life.READY]
+    await life.endings.by_relation(RelationChange(Relation(2, "public", "t1_low", "d", ()), None, Lsn(0), 0))
+    assert life.lives() == [Life.ENDED]
