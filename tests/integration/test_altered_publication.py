@@ -1,9 +1,10 @@
-"""A process that dies while it deals with an altered publication: what it records of it comes after all ends.
+"""An altered publication: whoever deals with it, and dies or gives up on the way, what is recorded comes after all ends.
 
 A record that came first would hide the alteration from the next process, and a shape would go on without the rows that
 were written while its table was not published.
 """
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from cdc.source.catalog import read_publication
 from cdc.source.connections import connect_sql
 from cdc.source.publication import changes_between
+from shapes.reconciliation import note_publication, settle_publication
 from shapes.stream_record import read_stream_record
 from storage.catalog import Catalog
 from storage.catalog_records import Life
@@ -62,6 +64,57 @@ async def test_an_altered_publication_is_recorded_only_after_the_ends(
         assert loop.rows(loop.living("scraps")) == loop.table("TABLE scraps")
         assert loop.rows(loop.living("orders")) == loop.table("TABLE orders")
         assert loop.living("orders").handle == firsts["orders"].handle, "nobody altered anything of it"
+
+
+async def test_what_somebody_else_has_in_hand_is_not_recorded_as_dealt_with(
+    newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdc.source.attempt.WATCH_SECONDS", 60.0)  # nobody looks between the statements below
+    database = newest_database
+    database.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in NAMES))
+    async with looping(database, tmp_path) as loop:
+        house, handles = loop.app.house, {name: (await loop.add(name)).handle for name in NAMES}
+        found = []
+        async with house.control() as connection:
+            for name in reversed(NAMES):
+                database.execute(f"ALTER PUBLICATION shapelog DROP TABLE {name}")
+                found.append(await house.session.publisher.changes(connection))
+        in_hand, other = found
+        async with house.turn:
+            await note_publication(house, other)
+        assert ended_on_disk(tmp_path, handles["orders"])
+        assert not ended_on_disk(tmp_path, handles["scraps"])
+        assert await is_still_told(database, tmp_path)
+        async with house.turn:
+            await note_publication(house, in_hand)
+        assert ended_on_disk(tmp_path, handles["scraps"])
+        assert not await is_still_told(database, tmp_path)
+
+
+async def test_who_is_cancelled_on_the_way_leaves_an_alteration_to_the_next(
+    newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A birth meets an alteration of another table, and is removed: every later birth would wait for it."""
+    monkeypatch.setattr("cdc.source.attempt.WATCH_SECONDS", 60.0)
+    database = newest_database
+    database.execute("CREATE TABLE scraps (id int PRIMARY KEY, v text)")
+    async with looping(database, tmp_path) as loop:
+        house, handle = loop.app.house, (await loop.add("scraps")).handle
+        alterations = house.session.publisher.alterations
+        database.execute("ALTER PUBLICATION shapelog DROP TABLE scraps")
+        async with house.control() as connection:
+            changes = await house.session.publisher.changes(connection)
+        alterations.give_back(changes)
+        async with house.endings._handles:  # so an end waits
+            settling = asyncio.create_task(settle_publication(house))
+            await eventually(lambda: not alterations.found, "somebody to take it")
+            settling.cancel()
+            await asyncio.wait([settling])
+        assert alterations.found == changes
+        assert not ended_on_disk(tmp_path, handle)
+        await settle_publication(house)
+        assert ended_on_disk(tmp_path, handle)
+        assert not await is_still_told(database, tmp_path)
 
 
 def ended_on_disk(folder: Path, handle: str) -> bool:
