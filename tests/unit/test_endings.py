@@ -54,12 +54,13 @@ class Life1:
         stream.connect(confirmed)
         self.collector.resume(confirmed)
 
-    def make_shape(self, name: str | None = None) -> Member:
+    def make_shape(self, name: str | None = None, *, is_copied: bool = True) -> Member:
         entry = self.registry.born(defined(TABLE), SNAPSHOT, 0.0, name=name)
         self.store.create_log(LogFacts(entry.log, entry.handle, ("id",)))
         base = self.store.new_base(entry.log)
-        made = base.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=0)
-        entry = self.registry.ready(entry.handle, made.number)
+        if is_copied:
+            made = base.finish(floor=SNAPSHOT_END, last=SNAPSHOT_END, wire_end=0, written_at=0)
+            entry = self.registry.ready(entry.handle, made.number)
         self.member = self.collector.restore(entry.definition, None, entry.shape)
         return self.member
 
@@ -162,6 +163,19 @@ async def test_a_truncate_that_comes_while_the_base_of_another_is_made_has_its_o
     assert life.lives()[-1] is Life.READY
     newest = max(StoreReader(life.store).bases(life.log), key=lambda base: base.last)
     assert newest.last.tx == stream.transactions[-1].commit
+
+
+async def test_another_stream_ends_a_truncated_shape_whose_snapshot_is_still_copied() -> None:
+    """Its base would be that of before the TRUNCATE, and nothing holds G for it any more."""
+    stream = PlainStream()
+    life = Life1(MemoryDisk(), stream, 1_000)
+    life.make_shape(is_copied=False)
+    stream.commit([PUT, TRUNCATE], 0)
+    await life.receive()
+    life.collector.flushed(life.store.flush(demand=[life.log]), 0.0)
+    await life.endings.settle_truncates()
+    assert life.lives() == [Life.ENDED]
+    assert not list(life.collector.members)
 
 
 @pytest.mark.parametrize("steps", range(6))
