@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import LiteralString
@@ -19,7 +20,7 @@ from cdc.source.fragments import Fragment
 from cdc.source.holders import Holder
 from cdc.source.identity import PublicationChanged
 from cdc.source.limits import POLL_SECONDS, PUBLICATION_CHECK_SECONDS, PUBLICATION_GRACE_SECONDS
-from cdc.source.publication import Mode, OldRow, leaves_to_roots
+from cdc.source.publication import Mode, OldRow, PublicationChange, leaves_to_roots
 from cdc.source.publisher import Publisher
 from cdc.source.server_bugs import Bug
 from cdc.source.session import Session
@@ -485,6 +486,32 @@ async def test_a_change_by_somebody_else_is_noticed_while_connected(
         assert [change.table for change in altered.changes] == [oid]
         await session.attempt.check_publication()
         assert follower.altered == [altered], "noticed once"
+
+
+async def test_what_is_altered_during_a_look_is_noticed_by_the_next(
+    newest_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the look, and before whoever looked has gone: the mark that he goes by is of before."""
+    monkeypatch.setattr(attempt, "WATCH_SECONDS", 60.0)  # we look ourselves
+    newest_database.execute("CREATE TABLE t (i int)")
+    async with following(settings_for(newest_database.conninfo(), "t")) as (session, follower):
+        await start(session, follower)
+        assert session.attempt is not None
+        await session.attempt.check_publication()
+        changes = Publisher.changes
+
+        async def and_altered(publisher: Publisher, connection: Connection) -> tuple[PublicationChange, ...]:
+            found = await changes(publisher, connection)
+            newest_database.execute("ALTER PUBLICATION follower DROP TABLE t", "ALTER PUBLICATION follower ADD TABLE t")
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Publisher, "changes", and_altered)
+            await session.attempt.check_publication()
+        assert not follower.altered
+        await session.attempt._look_at_publication(time.monotonic())
+        altered = await asyncio.wait_for(_altered(session, follower), 20)
+        assert [change.table for change in altered.changes] == [newest_database.value("SELECT 't'::regclass::oid::bigint")]
 
 
 async def test_what_leaves_no_mark_is_noticed_when_the_time_has_come(
