@@ -319,3 +319,14 @@ async def test_what_a_partition_says_of_itself_ends_the_shapes_of_its_root() -> 
     assert life.lives() == [Life.READY]
     await life.endings.by_relation(RelationChange(Relation(2, "public", "t1_low", "d", ()), None, Lsn(0), 0))
     assert life.lives() == [Life.ENDED]
+
+
+async def test_partitions_belong_to_their_root_for_as_long_as_somebody_follows_it() -> None:
+    life, _ = begun()
+    first, second = life.member, life.make_shape()
+    partitions = life.collector.partitions
+    partitions.follow(Relation(1, "public", "t1", "d", ()), [2])
+    await life.endings.end(first, "by the test", "it was enough")
+    assert partitions.roots_of(2) == (1,), "rows of the other would be lost"
+    await life.endings.end(second, "by the test", "it was enough")
+    assert partitions.roots_of(2) == ()
