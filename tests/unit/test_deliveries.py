@@ -314,6 +314,19 @@ def test_views_that_take_all_inserts_as_they_came_share_them() -> None:
     assert one.rows is other.rows
 
 
+def test_the_rows_of_many_shapes_with_two_views_stay_in_order() -> None:
+    """So many that a sort shows if it is not stable."""
+    sent = [Change(100, 2 * number, Kind.INSERT, after=ROW | {"id": str(number)}) for number in range(5)]
+    ordinals = [0] * len(sent)
+    changes = changes_of(ChangedTable(("id",), FULL).relation(), sent, ordinals)
+    two = (KEYED, view_of(("id",), {"text"}, full=False))
+    router = PlainRouter({shape: None for shape in range(40)})
+    parts = deliver(changes, XIDS, 1, router, lambda shape: two[shape % 2]).parts
+    assert [part.shapes.tolist() for part in parts] == [list(range(0, 40, 2)), list(range(1, 40, 2))]
+    for part in parts:
+        check_part(part, sent, ordinals)
+
+
 @pytest.mark.parametrize("where", [False, True])
 def test_a_table_that_nobody_follows_costs_nothing(where: bool) -> None:
     sent = [Change(100, 0, Kind.INSERT, after=ROW)]
