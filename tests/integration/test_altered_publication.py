@@ -1,4 +1,4 @@
-"""An altered publication: whoever deals with it, and dies or gives up on the way, what is recorded comes after all ends.
+"""An altered publication: what is recorded of it comes after all ends, whoever dies or gives up on the way to them.
 
 A record that came first would hide the alteration from the next process, and a shape would go on without the rows that
 were written while its table was not published.

@@ -511,7 +511,9 @@ async def test_what_is_altered_during_a_look_is_noticed_by_the_next(
         assert not follower.altered
         await session.attempt._look_at_publication(time.monotonic())
         altered = await asyncio.wait_for(_altered(session, follower), 20)
-        assert [change.table for change in altered.changes] == [newest_database.value("SELECT 't'::regclass::oid::bigint")]
+        assert [change.table for change in altered.changes] == [
+            newest_database.value("SELECT 't'::regclass::oid::bigint")
+        ]
 
 
 async def test_what_leaves_no_mark_is_noticed_when_the_time_has_come(

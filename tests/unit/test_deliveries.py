@@ -320,7 +320,7 @@ def test_the_rows_of_many_shapes_with_two_views_stay_in_order() -> None:
     ordinals = [0] * len(sent)
     changes = changes_of(ChangedTable(("id",), FULL).relation(), sent, ordinals)
     two = (KEYED, view_of(("id",), {"text"}, full=False))
-    router = PlainRouter({shape: None for shape in range(40)})
+    router = PlainRouter(dict.fromkeys(range(40)))
     parts = deliver(changes, XIDS, 1, router, lambda shape: two[shape % 2]).parts
     assert [part.shapes.tolist() for part in parts] == [list(range(0, 40, 2)), list(range(1, 40, 2))]
     for part in parts:
