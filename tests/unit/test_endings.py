@@ -14,6 +14,7 @@ import pytest
 
 from cdc.source.fragments import RelationChange
 from cdc.source.lsn import Lsn
+from cdc.source.publication import PublicationChange
 from cdc.source.relations import Relation
 from flush_tracker.tracker import FlushTracker
 from shapes.collector import Collector
@@ -163,6 +164,14 @@ async def test_a_truncate_that_comes_while_the_base_of_another_is_made_has_its_o
     assert life.lives()[-1] is Life.READY
     newest = max(StoreReader(life.store).bases(life.log), key=lambda base: base.last)
     assert newest.last.tx == stream.transactions[-1].commit
+
+
+async def test_of_two_truncates_that_come_together_the_last_one_empties() -> None:
+    life, stream = begun([PUT, TRUNCATE, PUT], [TRUNCATE, PUT])
+    await life.be_quiet()
+    newest = max(StoreReader(life.store).bases(life.log), key=lambda base: base.last)
+    assert newest.last.tx == stream.transactions[-1].commit
+    assert life.collector.tracker.g.lsn == stream.lsn
 
 
 async def test_another_stream_ends_a_truncated_shape_whose_snapshot_is_still_copied() -> None:
@@ -330,3 +339,13 @@ async def test_partitions_belong_to_their_root_for_as_long_as_somebody_follows_i
     assert partitions.roots_of(2) == (1,), "rows of the other would be lost"
     await life.endings.end(second, "by the test", "it was enough")
     assert partitions.roots_of(2) == ()
+
+
+async def test_a_partition_that_somebody_took_out_of_the_publication_ends_the_shapes_of_its_root() -> None:
+    """It may be published by itself, or by its schema: then nothing is told of the root."""
+    life, _ = begun()
+    life.collector.partitions.follow(Relation(1, "public", "t1", "d", ()), [2])
+    await life.endings.by_publication([PublicationChange(3, "another table")])
+    assert life.lives() == [Life.READY]
+    await life.endings.by_publication([PublicationChange(2, "the partition")])
+    assert life.lives() == [Life.ENDED]
