@@ -50,6 +50,7 @@ class Weather:
     def __init__(self) -> None:
         self.is_full = False
         self.keeps_files = False
+        self.takes_no_bases = False
         self.sync_seconds = 0.0
         self.answers = threading.Event()
         """Cleared: no sync returns."""
@@ -63,6 +64,9 @@ class Weather:
         if self.keeps_files and operation in {"remove", "remove_folder"}:
             self.refused += 1
             return Fault(errno.EROFS)
+        if self.takes_no_bases and operation == "create" and ".base" in path:
+            self.refused += 1
+            return Fault(errno.EACCES)
         if self.sync_seconds and operation == "sync":
             threading.Event().wait(self.sync_seconds)
         if operation == "sync":
@@ -108,6 +112,26 @@ async def test_a_full_disk_ends_no_shape_and_the_loop_resumes(
         assert loop.living("others").handle == others.handle
         assert loop.rows(entry) == loop.table(ALL)
         assert not loop.app.house.endings.counts
+
+
+async def test_a_truncate_that_comes_again_and_gets_no_base_ends_its_shape_alone(
+    database: Database, tmp_path: Path, weather: Weather
+) -> None:
+    """What is durable of it is not appended again, so nothing but its base is missing; others go on beside it."""
+    database.execute(ITEMS, FILL, "CREATE TABLE others (id int PRIMARY KEY)")
+    async with looping(database, tmp_path) as loop:
+        emptied, others = await loop.add("items"), await loop.add("others", "others")
+        await loop.caught_up()
+        weather.takes_no_bases = True
+        database.execute("TRUNCATE items; INSERT INTO items VALUES (1, 'v', 1); INSERT INTO others VALUES (1)")
+        await eventually(lambda: weather.refused > 0, "an attempt to make its base")
+    async with looping(database, tmp_path) as loop:
+        await loop.caught_up()
+        ended = loop.app.house.registry.find(emptied.handle)
+        assert ended is not None
+        assert (ended.shape.life, ended.shape.reason) == (Life.ENDED, "permission_lost")
+        assert loop.living("others").handle == others.handle
+        assert loop.rows(others) == [("1",)]
 
 
 async def test_an_end_waits_for_a_full_disk_and_the_stream_with_it(
