@@ -26,7 +26,7 @@ from cdc.source.limits import POLL_SECONDS
 from cdc.source.lsn import Lsn
 from shapes.acknowledge import Acknowledger
 from shapes.endings import HISTORY_REPLACED, STREAM_REPLACED
-from shapes.faults import ShapeFault
+from shapes.faults import ShapeFault, log_stopped
 from shapes.feeds import Plan
 from shapes.gathering import Gathering
 from shapes.household import Household
@@ -104,7 +104,7 @@ class Capture:
             try:
                 await self._house.endings.rebase(number, at)
             except LogFault as fault:
-                await self._end({number: ShapeFault(fault.code, str(fault), fault.hint)})
+                await self._end({number: log_stopped(fault)})
                 plan.without([number])
         self._house.collector.commit(plan, self._house.clocks.monotonic())
         while not await self._append(plan):
@@ -136,7 +136,7 @@ class Capture:
             member = self._house.collector.members.of_log(fault.facts.get("log", -1))
             if member is None:
                 raise
-            await self._end({member.number: ShapeFault(fault.code, str(fault), fault.hint)})
+            await self._end({member.number: log_stopped(fault)})
             plan.without([member.number])
             return False
         return True

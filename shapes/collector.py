@@ -23,7 +23,7 @@ from cdc.source.numbers import Flags
 from flush_tracker.tracker import FlushTracker
 from shapes.definition import Definition
 from shapes.deliveries import deliver
-from shapes.faults import ShapeFault
+from shapes.faults import ShapeFault, log_stopped
 from shapes.feeds import Feed, Plan
 from shapes.members import Held, Member, Members
 from shapes.partitions import Partitions
@@ -285,7 +285,7 @@ class Collector:
                 try:
                     _, durable = self.store.marks(member.log)
                 except (LogFault, UnknownLog) as fault:
-                    plan.faults[number] = ShapeFault(fault.code, str(fault), fault.hint)
+                    plan.faults[number] = log_stopped(fault)
                     lost.append(number)
                     continue
                 self.tracker.attach(number, now, durable=durable)

@@ -132,7 +132,7 @@ class Endings:
         """A shape cannot go on."""
         member = self._collector.members.get(number)
         if member is not None:
-            await self.end(member, fault.code, f"{fault.text} {fault.hint}")
+            await self.end(member, fault.code, " ".join(filter(None, (fault.text, fault.hint))))
 
     async def by_relation(self, change: RelationChange) -> None:
         """A table has another definition from here on: end the shapes that it concerns.

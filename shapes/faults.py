@@ -12,6 +12,7 @@ import numpy as np
 
 from cdc.source.numbers import Integers
 from cdc.source.relations import Relation
+from storage.errors import StorageError
 
 Excuse = Callable[[int, Integers], bool]
 """Whether a shape's snapshot has all of these transactions, by their ordinals in the fragment."""
@@ -26,6 +27,12 @@ class ShapeFault:
     code: str
     text: str
     hint: str
+    """Empty where the text ends with it."""
+
+
+def log_stopped(fault: StorageError) -> ShapeFault:
+    """Its log is damaged, or takes no more rows."""
+    return ShapeFault(fault.code, str(fault), "")
 
 
 def old_row_missing(relation: Relation) -> ShapeFault:

@@ -24,7 +24,7 @@ from shapes.requests import Request, define
 from shapes.tables import find_table
 from storage.catalog_records import Life, Snapshot
 from storage.disk import LocalDisk
-from storage.errors import StorageError, WriterStops
+from storage.errors import PermissionLost, StorageError, WriterStops
 from storage.faulty_disk import Fault, FaultyDisk, Operation
 from storage.store import Store, StoreOptions
 from storage.write_buffer import BufferOptions
@@ -115,7 +115,7 @@ async def test_a_full_disk_ends_no_shape_and_the_loop_resumes(
 
 
 async def test_a_truncate_that_comes_again_and_gets_no_base_ends_its_shape_alone(
-    database: Database, tmp_path: Path, weather: Weather
+    database: Database, tmp_path: Path, weather: Weather, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is durable of it is not appended again, so nothing but its base is missing; others go on beside it."""
     database.execute(ITEMS, FILL, "CREATE TABLE others (id int PRIMARY KEY)")
@@ -130,6 +130,8 @@ async def test_a_truncate_that_comes_again_and_gets_no_base_ends_its_shape_alone
         ended = loop.app.house.registry.find(emptied.handle)
         assert ended is not None
         assert (ended.shape.life, ended.shape.reason) == (Life.ENDED, "permission_lost")
+        [told] = [record.message for record in caplog.records if "ended: permission_lost" in record.message]
+        assert told.count(PermissionLost.hint) == 1
         assert loop.living("others").handle == others.handle
         assert loop.rows(others) == [("1",)]
 
