@@ -9,12 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from psycopg.sql import SQL, Identifier
 
 from cdc.app import AppSettings, running
+from shapes import reconciliation
 from shapes.limits import STOP_SECONDS_MAX
+from shapes.registry import REMOVED
 from storage.catalog_records import Life
 from storage.clocks import Clocks
 from storage.disk import LocalDisk
@@ -161,6 +164,31 @@ async def test_nobody_stalls_while_nobody_looks(
         assert done, "it waits for no disk"
         await follows(loop, "UPDATE items SET v = 'after' WHERE id = 1")
         assert loop.living("items").handle == entry.handle
+
+
+async def test_who_is_removed_while_its_table_is_looked_at_has_ended_once(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look is outside of the turn: a server may take its time."""
+    monkeypatch.setattr("cdc.source.attempt.WATCH_SECONDS", 60.0)  # nobody else meets the dropped table
+    async with looping(database, tmp_path) as loop:
+        entry, house, look = await loop.add("items"), loop.app.house, reconciliation._ends
+        database.execute("DROP TABLE items")
+
+        async def and_removed(*arguments: Any) -> Any:
+            found = await look(*arguments)
+            async with house.turn:
+                for member, *_ in found:
+                    await house.endings.end(member, REMOVED, "by the test")
+            return found
+
+        async with house.control() as connection:
+            with monkeypatch.context() as patch:
+                patch.setattr(reconciliation, "_ends", and_removed)
+                await reconciliation.reconcile(house, connection)
+        ended = house.registry.find(entry.handle)
+        assert ended is not None
+        assert (ended.shape.life, ended.shape.reason) == (Life.ENDED, REMOVED)
 
 
 async def test_a_full_disk_is_not_filled_by_one_base_after_another(
