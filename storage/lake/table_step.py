@@ -157,9 +157,9 @@ class TableStep:
             new = self._written(STATE)
             gone = {name for done in self.done for name in done.state_gone}
             if part.begins:
-                loaded = {file.name for file in self._loaded}
-                new += [file for file in self._loaded if file.name not in gone]
-                gone = self.gone - loaded
+                kept = [file for file in self._loaded if file.name not in gone]
+                new += kept
+                gone = self.gone - {file.name for file in kept}  # it may have files of the load, if it comes again
             state, of_state = self._commit(STATE, new, gone, {} if self.has_history else facts)
             said = said or of_state
         shutil.rmtree(self.table_work().staging, ignore_errors=True)

@@ -21,6 +21,7 @@ from storage.lake.retire import retire as retire_lake
 from storage.retention import RetentionPolicy, fold_prefix, retire
 from storage.rows import Kind
 from storage.store import Store, StoreOptions
+from tests.bank import COLUMNS
 from tests.lakes import POINTS, Lakes
 
 AWAY = int(3 * LEASE_SECONDS * 1_000_000)
@@ -207,6 +208,56 @@ def test_a_cut_that_was_folded_over_is_done_without_the_table(
     step = writer.step()
     assert step.version is not None
     assert [table.name for table in step.version.tables] == ["checking", "savings"]
+    lakes.check()
+
+
+@pytest.mark.parametrize("shortened", [compacted, folded])
+@pytest.mark.parametrize("file_rows", [100, 2])
+def test_a_table_that_comes_again_has_each_row_of_its_load_once(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, shortened: Shorten, file_rows: int
+) -> None:
+    """What it was loaded with is still in its state, where nothing had changed; and it begins with that once more."""
+
+    def kill(where: str) -> None:
+        if where == "after the cut":
+            raise Killed
+
+    monkeypatch.setattr("storage.lake.state_files.STATE_FILE_ROWS", file_rows)
+    lakes.bank.confirm()
+    lakes.writer(state_only=True).step()
+    update(lakes, 2)
+    with pytest.raises(Killed):
+        lakes.writer(kill).step()
+    update(lakes, 8)
+    assert shortened(lakes)
+    writer = lakes.writer()
+    step = writer.step()
+    assert step.version is not None
+    assert [table.name for table in step.version.tables] == ["checking"]
+    step = writer.step()
+    assert step.version is not None
+    assert [table.name for table in step.version.tables] == ["checking", "savings"]
+    lakes.check()
+    update(lakes, 2)
+    writer.step()
+    lakes.check()
+
+
+def test_below_a_base_there_is_no_cut_without_the_table(lakes: Lakes) -> None:
+    """Another table holds the lake at an older G, where rows of this one are not known any more: both wait."""
+    update(lakes, 2)
+    writer = lakes.writer(state_only=True)
+    writer.step()
+    update(lakes, 2)
+    old = lakes.bank.end_table("checking", "altered")
+    update(lakes, 6)
+    assert folded(lakes)
+    step = writer.step()
+    assert (step.version, [*step.waits_for]) == (None, ["checking"])
+    lakes.bank.succeed_table("checking", old, COLUMNS, lakes.bank.accounts("checking", 3))
+    lakes.bank.confirm()
+    assert writer.step().version is not None
+    assert lakes.latest().tables == ["checking", "savings"]
     lakes.check()
 
 
