@@ -6,7 +6,7 @@ without retries. After a failure the table is asked, and nothing is assumed.
 
 Invariants:
     a file is synced, and its folder, before a commit names it
-    the commit's file is synced, and its folder, before anybody relies on it, whoever wrote it
+    the commit's file is synced, and its folders, before anybody relies on it, whoever wrote it
     versions that hold no cut (columns were added) have the same rows as the one before
 """
 
@@ -23,6 +23,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from storage.lake.errors import CommitUnknown, LaggingWriter, LakeDamage, NoVersion
+from storage.lake.lake_layout import FOLDERS_AROUND
 from storage.lake.limits import CHECKPOINT_COMMITS, COMMIT_ATTEMPTS_MAX
 from storage.lake.parquet_files import NewFile, is_whole, sync_file
 
@@ -48,6 +49,8 @@ class DeltaLog:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._handle: DeltaTable | None = None
+        self._has_place = False
+        """The folders around it are on the disk for certain."""
 
     def open(self) -> DeltaTable | None:
         """The table as it is now; None if there is none."""
@@ -220,8 +223,10 @@ class DeltaLog:
         except FileNotFoundError:
             if not any(log.glob(f"{newest:020d}.checkpoint*")):
                 raise
-        for path in [log / f"{newest:020d}.json", log, self.folder]:
+        around = [] if self._has_place else self.folder.parents[:FOLDERS_AROUND]  # whoever made them may have died
+        for path in [log / f"{newest:020d}.json", log, self.folder, *around]:
             sync_file(path)
+        self._has_place = True
 
 
 def files_at(folder: Path, version: int) -> list[str]:

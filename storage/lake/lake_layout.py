@@ -31,6 +31,8 @@ STATE: Final = "state"
 CHANGES: Final = "changes"
 SIDES: Final = (STATE, CHANGES)
 """The two tables of a shape."""
+FOLDERS_AROUND: Final = 3
+"""A table with a Delta log lies in so many, of which `delta` is the outermost."""
 
 _NUMBERED: Final = re.compile(r"(\d+)\.json")
 _VIEW: Final = re.compile(r"(state|changes)\.(\d+)")

@@ -8,7 +8,7 @@ from storage.catalog_records import Shape
 from storage.disk import Disk
 from storage.errors import UnknownFormat
 from storage.lake.errors import OtherSettings
-from storage.lake.lake_layout import SETTINGS
+from storage.lake.lake_layout import CUTS, DELTA, LOADS, SETTINGS, VERSIONS
 from storage.lake.records import create_once, read_record
 from storage.lake.table_schema import TableSchema
 
@@ -43,6 +43,9 @@ def settle(
         create_once(lake, SETTINGS, made, unique)
         found = known_settings(lake, shapes, state_only=state_only)
     assert found is not None, "it was just made"
+    for folder in (CUTS, LOADS, VERSIONS, DELTA):
+        lake.make_folder(folder)
+    lake.sync_folder("")  # records are synced in these, which a power cut would take along
     return replace(found, adopts=adopts)
 
 
