@@ -77,9 +77,15 @@ def _run(order: "Order", master: str, settings: dict[str, str], *, as_json: bool
     from cdc.commands.work_bar import WorkBar
 
     with _installed():
+        from storage.lake.errors import SparkGone
         from storage.lake.materialize import materialize as run_materialize
         from storage.lake.spark import LOG_NAME, close_session, open_session, own_folder, runner_of
-    session = open_session(master, settings)
+    try:
+        session = open_session(master, settings)
+    except SparkGone:
+        if order.stop.is_set():  # who ends us has ended Spark's process as well
+            return
+        raise
     _stop_on_signals(order.stop.set)  # once more: Spark has taken Ctrl-C for itself
     try:
         if not as_json:

@@ -19,7 +19,7 @@ import tenacity
 from storage.catalog import CatalogReader
 from storage.disk import LocalDisk, folder_of
 from storage.errors import FileVanished, SharedDiskFault, StorageError, named_faults
-from storage.lake.errors import CommitUnknown, LaggingWriter, LakeWaits, TaskFailed
+from storage.lake.errors import CommitUnknown, LaggingWriter, LakeWaits, SparkGone, TaskFailed
 from storage.lake.lake_layout import CUTS, DELTA
 from storage.lake.limits import ONCE_ATTEMPTS_MAX, STALL_SECONDS, WRITER_PAUSE_SECONDS_MAX
 from storage.lake.loads import Runner
@@ -164,7 +164,12 @@ def _follow(order: Order, every_seconds: float, writer: LakeWriter, tell: Callab
                 step = replace(step, version=_rest(order, writer, tell))
             is_found = step.version is not None and step.trigger is Trigger.FOUND
             pause = 0.0 if is_found else every_seconds  # it was decided a while ago, and may be without a table
-        except _PASSING as error:
+        except (*_PASSING, SparkGone) as error:
+            if order.stop.is_set():  # who ends us may have ended Spark's process too, and all work with it
+                logger.info("what was begun is finished by whoever starts next: %s", error)
+                return
+            if isinstance(error, SparkGone):
+                raise
             logger.warning("trying again: %s", error)
             pause = min(max(1.0, 2 * pause), max(WRITER_PAUSE_SECONDS_MAX, every_seconds))
             step = Step(waits_for={"": str(error)}, level=level)

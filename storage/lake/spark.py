@@ -4,6 +4,7 @@ Spark plans nothing here but which process does what: pieces travel to Python wo
 So any cluster will do whose workers see the two folders and have this package installed.
 """
 
+import logging
 import os
 import re
 import sys
@@ -12,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Final
+from socketserver import BaseServer
+from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it ships none
 from pyspark.accumulators import Accumulator
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from storage.errors import StorageError, from_os_error
@@ -91,9 +93,7 @@ def logging_options(folder: Path) -> str:
 def open_session(master: str = MASTER, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A Spark session; raises `JavaMissing` or `SparkGone` if it could not start."""
     own = own_folder()
-    home = java_home(os.environ, own)
-    if home is not None:
-        os.environ["JAVA_HOME"] = home
+    os.environ["JAVA_HOME"] = java_home(os.environ, own)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -103,9 +103,28 @@ def open_session(master: str = MASTER, settings: Mapping[str, str] | None = None
     for name, value in chosen.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except (Py4JError, PySparkException, ConnectionError) as error:
         raise SparkGone(f"Spark did not start at {master}: {first_line(error)}") from error
+    hush(session.sparkContext._accumulatorServer)  # noqa: SLF001 - pyspark tells nobody of it
+    return session
+
+
+def hush(server: BaseServer) -> None:
+    """Let connections that end with Spark's process say nothing: `SparkGone` does, and these would with tracebacks."""
+    logging.getLogger().addFilter(_is_of_others)
+    show = server.handle_error
+
+    def handle(request: Any, client_address: Any) -> None:  # noqa: ANN401 - whatever socketserver has
+        if not isinstance(sys.exception(), EOFError | ConnectionError | PySparkRuntimeError):
+            show(request, client_address)
+
+    server.handle_error = handle  # type: ignore[method-assign]  # pyspark makes the server, and takes no class for it
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Of what is logged at the root itself: not what py4j does, which has loggers for all else."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 def close_session(session: SparkSession) -> None:
