@@ -132,6 +132,23 @@ def test_a_shape_that_was_removed_before_its_first_cut_leaves_nothing(lakes: Lak
     lakes.check_all()
 
 
+def test_a_successors_load_waits_for_its_cut_however_long_that_takes(lakes: Lakes) -> None:
+    """The table is in versions, with another log: no commit names the files yet, and they are old."""
+    writer = lakes.writer()
+    writer.step()
+    old = lakes.bank.end_table("savings", "altered")
+    lakes.bank.succeed_table("savings", old, COLUMNS, lakes.bank.accounts("savings", 7))
+    lakes.bank.confirm()
+    with pytest.raises(Killed):
+        lakes.writer(kill("after a load")).step()
+    files = files_of(lakes, lakes.bank.logs["savings"])
+    swept(lakes, writer, time.time() + 2 * ORPHAN_AGE_SECONDS_MIN)
+    assert files
+    assert files <= lakes.files_on_disk()
+    lakes.writer().step()
+    lakes.check_all()
+
+
 def test_who_does_not_know_the_log_takes_no_record(lakes: Lakes, tmp_path: Path) -> None:
     """`lake vacuum` has no data folder; and a writer of another folder has other logs of these numbers, or none."""
     writer = lakes.writer()

@@ -3,14 +3,17 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from storage.catalog import CatalogReader
 from storage.lake.errors import LogGap
 from storage.lake.materialize import Order, Told, materialize
 from storage.lake.spark import run_here
 from storage.lake.tasks import Done, ReadPiece, Work, run
 from storage.lake.writer import LakeWriter
+from storage.progress import ProgressReader
 from tests.integration.test_lake_folded import AWAY, Shorten, compacted, folded, update
 from tests.lakes import Lakes
 
@@ -243,3 +246,35 @@ def test_a_base_is_replaced_while_it_is_read_anew(lakes: Lakes) -> None:
     assert steps[0].overtaken is not None
     assert lakes.latest().lsn == lakes.bank.lsn
     lakes.check()
+
+
+def test_a_table_comes_between_a_look_at_g_and_one_at_the_catalog(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G says which version of the catalog it stands on: whoever read that one first would not know it."""
+    update(lakes, 2)
+    writer, met = lakes.writer(), list[str]()
+    writer.step()
+
+    def followed(look: type[CatalogReader | ProgressReader]) -> Callable[..., bool]:
+        refresh = look.refresh
+
+        def refreshed(reader: Any) -> bool:
+            found = refresh(reader)
+            met.append(look.__name__)
+            if len(met) == 1:
+                lakes.bank.open_table("more", lakes.bank.accounts("more", 5))
+                lakes.bank.confirm()
+            return found
+
+        return refreshed
+
+    for look in (CatalogReader, ProgressReader):
+        monkeypatch.setattr(look, "refresh", followed(look))
+    update(lakes, 2)
+    assert writer.step().version is not None
+    assert len(met) > 1
+    monkeypatch.undo()
+    writer.step()
+    assert "more" in lakes.latest().tables
+    lakes.check_all()

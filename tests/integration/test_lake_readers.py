@@ -1,5 +1,6 @@
 """Readers while a lake is written to and cleaned up: one version, or a loud failure, and never some of two."""
 
+import os
 import shutil
 import threading
 import time
@@ -7,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -96,6 +98,58 @@ def test_a_view_is_as_old_as_it_is_not_shown(lakes: Lakes) -> None:
     writer.step()
     assert (lakes.root / "tables/savings/state").resolve() != view
     assert view.stat().st_ctime_ns > shown
+
+
+@pytest.mark.parametrize("links", [1, 4])
+def test_a_view_that_somebody_died_over_is_never_shown(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, links: int
+) -> None:
+    """It has some of the version's files; whoever comes next makes another."""
+    lakes.bank.confirm()
+    lakes.writer().step()
+    lakes.bank.play(30)
+    lakes.bank.confirm()
+    link, made = os.link, list[str]()
+
+    def dies(source: Any, target: Any, **more: Any) -> None:
+        if "delta" in Path(source).parts:
+            made.append(str(source))
+            if len(made) > links:
+                raise KeyboardInterrupt
+        link(source, target, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", dies)
+        with pytest.raises(KeyboardInterrupt):
+            lakes.writer().step()
+    lakes.writer().step()
+    assert lakes.latest().number == 2
+    lakes.check_all()
+
+
+def test_there_is_a_link_at_every_moment(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind each call that changes a name it leads to a whole folder: to the one before, or to the next."""
+    writer, link, seen = lakes.writer(), lakes.root / "tables/savings/state", set[Path]()
+    lakes.bank.confirm()
+    writer.step()
+
+    def watched(call: Callable[..., Any]) -> Callable[..., Any]:
+        def done(*arguments: Any, **more: Any) -> Any:
+            found = call(*arguments, **more)
+            assert list(link.glob("*.parquet")), f"nothing is shown behind {call.__name__}"
+            seen.add(link.resolve())
+            return found
+
+        return done
+
+    for name in ("unlink", "rename", "replace", "symlink_to"):
+        monkeypatch.setattr(Path, name, watched(getattr(Path, name)))
+    lakes.bank.play(30)
+    lakes.bank.confirm()
+    writer.step()
+    monkeypatch.undo()
+    assert len(seen) == 2, "the link was replaced meanwhile"
+    lakes.check_all()
 
 
 def test_a_version_that_is_retired_while_it_is_read_fails_loudly(lakes: Lakes) -> None:

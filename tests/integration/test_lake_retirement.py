@@ -1,11 +1,13 @@
 """What is old goes while others are at work: what is about to be a version stays, whoever looks and whenever."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from storage.lake import retire as retire_module
@@ -100,6 +102,22 @@ def test_a_view_that_somebody_died_over_goes(lakes: Lakes) -> None:
     lakes.check_all()
 
 
+def test_the_view_that_is_shown_stays_although_it_is_old(lakes: Lakes) -> None:
+    """Who published the next version died before it was shown: readers of plain files have this one until then."""
+    bank = lakes.bank
+    bank.confirm()
+    lakes.writer().step()
+    rows = lakes.latest().table("savings").arrow()
+    bank.play(10)
+    bank.confirm()
+    killed_at(lakes, "after the version")
+    retire(lakes.root, now=later(), kept=1, age_seconds=0)
+    assert lakes.lake().numbers() == [2]
+    assert pq.read_table(lakes.root / "tables/savings/state", partitioning=None).equals(rows)
+    lakes.writer().step()
+    lakes.check_all()
+
+
 @pytest.mark.parametrize("has_hint", [False, True])
 def test_a_checkpoint_that_a_crash_tore_is_nothing(
     lakes: Lakes, monkeypatch: pytest.MonkeyPatch, *, has_hint: bool
@@ -166,6 +184,38 @@ def test_two_who_remove_what_is_old_at_once(
     bank.play(10)
     bank.confirm()
     writer.step()
+    retire(lakes.root, now=later(), kept=1)
+    lakes.check_all()
+    assert lakes.files_on_disk() == lakes.files_in_tables(), "nothing is left over"
+
+
+@pytest.mark.parametrize("place", ["_retire_views", "_retire_loads", "_retire_files", "_retire_commits"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_killed_while_what_is_old_goes(lakes: Lakes, monkeypatch: pytest.MonkeyPatch, place: str, times: int) -> None:
+    """Every version that is there yet is whole, and the next one removes the rest."""
+    monkeypatch.setattr("storage.lake.delta_log.CHECKPOINT_COMMITS", 3)
+    writer, bank = lakes.writer(), lakes.bank
+    for _ in range(8):
+        bank.play(5)
+        bank.confirm()
+        writer.step()
+    work: Callable[..., Any] = getattr(retire_module, place)
+    met = list[str]()
+
+    def dies(*arguments: Any) -> Any:
+        found = work(*arguments)
+        met.append(place)
+        if len(met) == times:
+            raise Killed
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retire_module, place, dies)
+        for _ in range(times):
+            with contextlib.suppress(Killed):
+                retire(lakes.root, now=later(), kept=3)
+    assert len(met) >= times
+    lakes.check_all()
     retire(lakes.root, now=later(), kept=1)
     lakes.check_all()
     assert lakes.files_on_disk() == lakes.files_in_tables(), "nothing is left over"

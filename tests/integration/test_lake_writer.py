@@ -29,7 +29,6 @@ from storage.lake.materialize import Order, Told, materialize
 from storage.lake.parquet_files import FileWriter, NewFile
 from storage.lake.retire import retire
 from storage.lake.spark import run_here
-from storage.lake.state import shares
 from storage.lake.table_schema import TableSchema
 from storage.leases import leases
 from storage.rows import Kind
@@ -314,28 +313,6 @@ def test_a_shape_removed_in_mid_cut_leaves_the_version(lakes: Lakes) -> None:
     lakes.check()
 
 
-def test_large_cuts_are_divided_and_come_to_the_same(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several pieces of a log, staged rows, many state files, loads in ranges."""
-    for module in ("state", "state_files", "loads", "tasks"):
-        monkeypatch.setattr(f"storage.lake.{module}.STATE_FILE_ROWS", 16, raising=False)
-    monkeypatch.setattr("storage.lake.table_step.shares", partial(shares, rows_max=16))
-    monkeypatch.setattr("storage.lake.table_step.SAMPLE_ROWS", 2)
-    monkeypatch.setattr("storage.lake.tasks.SAMPLE_ROWS", 2)
-    monkeypatch.setattr("storage.lake.loads.SAMPLE_ROWS", 2)
-    monkeypatch.setattr("storage.lake.tasks.INLINE_REWRITES_MAX", 1)
-    monkeypatch.setattr("storage.lake.pieces.pieces.__defaults__", (700,))
-    bank = lakes.bank
-    bank.open_table("mixed", dict(sorted(bank.accounts("mixed", 150).items())))
-    for _ in range(3):
-        for _ in range(6):
-            bank.play(12)
-            bank.store.flush_all()
-        bank.confirm()
-        lakes.writer().step()
-    lakes.check_all()
-    assert len(lakes.latest().table("mixed").files()) > 5
-
-
 def test_many_small_cuts_leave_few_files(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.lake.table_step.joins", partial(joins, tiers=((32 << 20, 12), (40_000, 4))))
     writer = lakes.writer()
@@ -406,6 +383,28 @@ def test_the_log_is_leased_for_the_lake_and_once(lakes: Lakes) -> None:
     held = leases(lakes.bank.disk, lakes.bank.logs["savings"], now=2)
     assert len(held) == 1
     assert held[0].offset.tx == lakes.latest().lsn - 1
+
+
+def test_a_lease_goes_on_behind_the_version(lakes: Lakes) -> None:
+    """Until there is one, whoever takes the place of a writer that died needs the rows that it read."""
+    lakes.bank.confirm()
+    lakes.writer().step()
+    lakes.bank.play(10)
+    lakes.bank.confirm()
+
+    def held() -> list[int]:
+        return [lease.offset.tx for log in lakes.bank.logs.values() for lease in leases(lakes.bank.disk, log, now=2)]
+
+    before, seen = lakes.latest().lsn - 1, dict[str, list[int]]()
+
+    def at(where: str) -> None:
+        seen[where] = held()
+
+    lakes.writer(at).step()
+    seen.pop("after the views")
+    assert len(seen) > 4
+    assert all(offsets == [before, before] for offsets in seen.values()), seen
+    assert held() == [lakes.latest().lsn - 1] * 2
 
 
 def test_a_folder_without_a_lake_says_so(tmp_path: Path) -> None:
