@@ -106,7 +106,8 @@ def open_session(master: str = MASTER, settings: Mapping[str, str] | None = None
         session = builder.getOrCreate()
     except (Py4JError, PySparkException, ConnectionError) as error:
         raise SparkGone(f"Spark did not start at {master}: {first_line(error)}") from error
-    hush(session.sparkContext._accumulatorServer)  # noqa: SLF001 - pyspark tells nobody of it
+    if (server := getattr(session.sparkContext, "_accumulatorServer", None)) is not None:  # pyspark's own affair
+        hush(server)
     return session
 
 
