@@ -179,6 +179,40 @@ def test_what_was_written_in_vain_goes_at_once(lakes: Lakes, lead: int) -> None:
     assert not in_vain & lakes.files_on_disk()
 
 
+def test_a_twin_that_is_faster_by_a_moment_has_done_one_table(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks of the slower one, which goes on with the others: what it wrote for them is of use."""
+    bank = lakes.bank
+    bank.confirm()
+    lakes.writer().step()
+    bank.play(20)
+    bank.confirm()
+
+    def dies(where: str) -> None:
+        if where == "after a commit":
+            raise KeyboardInterrupt
+
+    twin, adopted, looks = lakes.writer(dies), DeltaLog.adopted, list[int]()
+
+    def overtaken(log: DeltaLog, cut: int) -> Committed | None:
+        found = adopted(log, cut)
+        assert found is None
+        looks.append(cut)
+        if len(looks) == 2:  # the last one before it commits
+            monkeypatch.setattr(DeltaLog, "adopted", adopted)
+            with pytest.raises(KeyboardInterrupt):
+                twin.step()
+        return found
+
+    def at(where: str) -> None:
+        if where == "before the commits":
+            monkeypatch.setattr(DeltaLog, "adopted", overtaken)
+
+    assert lakes.writer(at).step().version is not None
+    assert lakes.latest().number == 2
+    assert len(looks) == 2
+    lakes.check_all()
+
+
 def files_of(lakes: Lakes, number: int) -> set[str]:
     version = lakes.lake().version(number)
     return {
