@@ -11,6 +11,7 @@ import pytest
 
 from storage.errors import SharedDiskFault, StorageError
 from storage.lake.errors import CommitUnknown, LaggingWriter, LakeDamage, TaskFailed
+from storage.lake.lake_layout import CUTS, numbered_path
 from storage.lake.limits import ONCE_ATTEMPTS_MAX
 from storage.lake.materialize import Order, Told, materialize
 from storage.lake.metrics import LakeMetric
@@ -156,7 +157,7 @@ def test_a_lost_race_is_no_end(lakes: Lakes, lead: int) -> None:
 
 def test_who_decided_first_had_seen_less(lakes: Lakes) -> None:
     """The version that was asked for is the one behind it."""
-    once, cuts = Once(lakes), lakes.root / "cuts"
+    once, cut, kept = Once(lakes), lakes.root / numbered_path(CUTS, 1), lakes.root / "kept"
 
     def kill(where: str) -> None:
         if where == "after the cut":
@@ -164,13 +165,13 @@ def test_who_decided_first_had_seen_less(lakes: Lakes) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         lakes.writer(kill).step()
-    cuts.rename(lakes.root / "kept")
+    cut.rename(kept)
     lakes.bank.play(10)
     lakes.bank.confirm()
 
     def decide(where: str) -> None:
-        if where == "before the cut" and not cuts.exists():
-            (lakes.root / "kept").rename(cuts)
+        if where == "before the cut" and kept.exists():
+            kept.rename(cut)
 
     once.run(decide)
     assert lakes.latest().number == 2
