@@ -219,6 +219,13 @@ class Leaving:
         return len(self.moving) + len(self.joining)
 
 
+class LeavingMax(NamedTuple):
+    """How many of either kind at a time."""
+
+    moving: int
+    joining: int
+
+
 class WaitingLogs:
     """The logs of a journal file in their order, looked up once for all the flushes that it takes to empty it."""
 
@@ -252,7 +259,7 @@ def logs_to_leave(
     oldest: JournalFile,
     waiting: Iterable[int],
     find: Callable[[int], OpenLog | None],
-    most: int,
+    at_most: LeavingMax,
     bytes_max: int,
     must_move: Container[int],
 ) -> Leaving:
@@ -275,7 +282,7 @@ def logs_to_leave(
             leaving.joining.append(number)
         elif log.state.pending or log.files.takes_commits or index.has_rows(number):
             leaving.moving[number] = log.state
-        if len(leaving) >= most:
+        if len(leaving.moving) >= at_most.moving or len(leaving.joining) >= at_most.joining:
             break
     return leaving
 

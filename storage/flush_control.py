@@ -16,7 +16,16 @@ from itertools import islice
 from storage import limits
 from storage.errors import LogFault, SharedDiskFault
 from storage.file_write import Stage
-from storage.flush import Flushed, FlushJob, JournalTarget, Leaving, WaitingLogs, logs_to_leave, plan_segment
+from storage.flush import (
+    Flushed,
+    FlushJob,
+    JournalTarget,
+    Leaving,
+    LeavingMax,
+    WaitingLogs,
+    logs_to_leave,
+    plan_segment,
+)
 from storage.journal import JournalFile
 from storage.journal_join import JournalJoin
 from storage.journal_write import JournalCopy, JournalWrite
@@ -167,17 +176,23 @@ class FlushControl:
         return {}, None
 
     def _leaving(self, oldest: JournalFile, moving: set[int]) -> Leaving:
-        """So many that all logs leave while the files of the kind grow by as much as they may be."""
+        """So many that all logs leave while the files of the kind grow by as much as they may be.
+
+        Of those to be joined as many as are joined at a time: the fewer, the more often each part is read for them.
+        """
         index, options, is_young = self._logs.index, self._options, oldest.is_young
         bytes_max = options.journal_bytes_max if is_young else options.journal_joined_bytes_max
         pace = len(index.logs()) * self._grew[is_young] // bytes_max
         self._grew[is_young] = 0
         most, must_move = max(limits.JOURNAL_LOGS_PER_FLUSH, pace), self._must_move | moving
+        young_bytes = sum(file.size for file in index.young_files.values())
+        fitting = len(index.logs()) * limits.JOURNAL_JOIN_BYTES_MAX // max(1, young_bytes)
+        at_most = LeavingMax(most, max(most, fitting))
         while True:
             is_new = self._waiting[is_young].begin(oldest.number)
             waiting = self._waiting[is_young].take()
             find = self._logs.find
-            leaving = logs_to_leave(index, oldest, waiting, find, most, options.own_segment_bytes, must_move)
+            leaving = logs_to_leave(index, oldest, waiting, find, at_most, options.own_segment_bytes, must_move)
             if leaving or is_new:
                 return leaving
 

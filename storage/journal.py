@@ -12,7 +12,6 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -25,7 +24,7 @@ from storage.journal_block import DIRECTORY_FIELDS, Directory, PackedDirectory, 
 from storage.limits import JOURNAL_LOGS_IN_ORDER_MAX
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.repair import Repair
-from storage.rows import Flags
+from storage.rows import Flags, Unsigned
 from storage.scan import BlockRef
 from storage.scattered import Scattered
 
@@ -279,38 +278,43 @@ class JournalIndex:
 
     def scattered(self, logs: Iterable[int]) -> Scattered:
         """What these logs have in young files."""
-        places: dict[int, int] = {}
-        codes: list[int] = []
-        rows: list[list[int]] = []
-        for code in chain.from_iterable(self._codes[log] for log in logs):
-            block = self._block(code)
+        all_codes = np.sort(np.concatenate([np.array(self._codes[log], np.uint64) for log in logs]))
+        codes: list[Unsigned] = []
+        tables: list[Unsigned] = []
+        blocks: list[_Block] = []
+        for own in _by_block(all_codes):
+            block = self._block(int(own[0]))
             if block.file.is_young:
-                codes.append(code)
-                # One by one: most are alone in their block, and an array of one number costs as much as of a thousand.
-                rows.append(block.directory.numbers(code & _ROW_MASK))
-                places.setdefault(code >> _ROW_BITS, len(places))
-        columns = dict(zip(DIRECTORY_FIELDS, np.array(rows, np.uint64).T, strict=True))
+                codes.append(own)
+                tables.append(block.directory.table((own & np.uint64(_ROW_MASK)).astype(np.int64)))
+                blocks.append(block)
+        columns = dict(zip(DIRECTORY_FIELDS, np.concatenate(tables).T, strict=True))
         order = np.lexsort([columns[name] for name in ("aligned_op", "aligned_tx", "last_op", "last_tx", "log")])
-        blocks = [self._blocks[serial] for serial in places]
         return Scattered(
             {name: values[order] for name, values in columns.items()},
-            np.array(codes, np.uint64)[order],
-            np.array([places[code >> _ROW_BITS] for code in codes])[order],
+            np.concatenate(codes)[order],
+            np.repeat(np.arange(len(blocks)), [len(own) for own in codes])[order],
             [block.ref for block in blocks],
             min(block.file.number for block in blocks),
         )
 
     def join(self, scattered: Scattered, file: JournalFile, ref: BlockRef, directory: Directory) -> None:
         """A block has these shares, joined, and is synced."""
-        taken: set[int] = set(scattered.codes.tolist())
+        taken = np.sort(scattered.codes)
         logs = set(directory.logs())
         gone = logs - self._codes.keys()
         self.add_block(file, ref, directory)
+        there: list[Unsigned] = []
         for log in logs:
-            codes = self._codes[log]
-            for code in taken.intersection(codes):  # others went already, and each is counted once
-                self._let_go(code)
-            self._keep(log, [code for code in codes if code not in taken])
+            codes = np.array(self._codes[log], np.uint64)
+            places = np.minimum(np.searchsorted(taken, codes), len(taken) - 1)
+            is_taken = taken[places] == codes
+            there.append(codes[is_taken])  # others went already, and each is counted once
+            self._keep(log, codes[~is_taken].tolist())
+        for own in _by_block(np.sort(np.concatenate(there))):
+            block = self._block(int(own[0]))
+            block.is_needed[(own & np.uint64(_ROW_MASK)).astype(np.int64)] = False
+            block.file.live -= len(own)
         for log in gone:
             self.drop(log)
 
@@ -360,6 +364,12 @@ class JournalIndex:
 
     def _block(self, code: int) -> _Block:
         return self._blocks[code >> _ROW_BITS]
+
+
+def _by_block(codes: Unsigned) -> list[Unsigned]:
+    """Codes in order, those of each block by themselves; none where there are none."""
+    serials = codes >> np.uint64(_ROW_BITS)
+    return np.split(codes, np.flatnonzero(serials[1:] != serials[:-1]) + 1) if len(codes) else []
 
 
 def aligned_of(shares: Iterable[JournalShare]) -> LogOffset | None:

@@ -38,6 +38,8 @@ DIRECTORY_FIELDS: Final = (
     "row",
 )
 _ROWS: Final = DIRECTORY_FIELDS.index("rows")
+_FEW_ROWS: Final = 8
+"""Of a directory: an array for each field costs as much as so many rows one by one."""
 _SCHEMA: Final = pa.schema([pa.field(name, pa.uint64(), False) for name in DIRECTORY_FIELDS])
 
 
@@ -105,6 +107,12 @@ class PackedDirectory:
         """Whether the share is more than a commit."""
         least, above = self.columns[_ROWS]
         return bool(least + above.item(row))
+
+    def table(self, rows: Integers) -> Unsigned:
+        """Some shares' rows; a column for each field, in their order."""
+        if len(rows) < _FEW_ROWS:
+            return np.array([self.numbers(row) for row in rows.tolist()], np.uint64)
+        return np.stack([above[rows].astype(np.uint64) + np.uint64(least) for least, above in self.columns], axis=1)
 
     def numbers(self, row: int) -> list[int]:
         """One share's row, in the order of the fields."""

@@ -15,6 +15,7 @@ from storage.disk import LocalDisk, folder_of
 from storage.errors import BufferFull, CorruptBlock, DiskStalled, InvalidRows, LogFault
 from storage.flusher import Flusher
 from storage.incoming import FragmentShares
+from storage.journal_join import JournalJoin
 from storage.memory_disk import MemoryDisk
 from storage.metrics import Metric
 from storage.offset import SNAPSHOT_END, LogOffset
@@ -94,6 +95,36 @@ def test_the_journal_is_emptied_as_fast_as_it_grows() -> None:
     assert max(sizes) <= 2 * bytes_max + 2 * grown
     assert bytes_max < max(joined) <= 4 * bytes_max + 2 * grown
     assert sum(len(rig.store.log(log).files.segments) for log in logs) == logs_count, "each was moved"
+    assert all(rig.read_all(log=log)[-1].tx == tx for log in logs[::100])
+
+
+def test_a_join_takes_as_many_logs_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has the rows of all flushes: every part of the journal is read again for the next ones."""
+    logs_count, bytes_max = 10 * limits.JOURNAL_LOGS_PER_FLUSH, 400_000
+    monkeypatch.setattr(limits, "JOURNAL_JOIN_BYTES_MAX", bytes_max // 4)
+    options = to_journal()
+    flush = replace(options.flush, journal_bytes_max=bytes_max, journal_file_bytes_max=bytes_max // 4)
+    rig = Rig(options=replace(options, flush=flush))
+    logs = list(range(2, logs_count + 2))
+    for log in logs:
+        rig.create(log)
+    joins, after, txs = list[int](), SNAPSHOT_END, itertools.count(10, 10)
+    while not joins:
+        end = LogOffset.aligned(tx := next(txs), logs_count)
+        ends, ones = list(range(1, logs_count + 1)), [1] * logs_count
+        shares = FragmentShares(logs, np.arange(logs_count), ends, ones, [end] * logs_count)
+        rig.store.append_fragment(rows(transaction(tx, logs_count)), shares, after=after, upto=end)
+        rig.store.flush(demand=logs)
+        after = end
+        while rig.store.next_flush_at() == 0.0:
+            job = rig.store.begin_flush()
+            assert job is not None
+            job.run(rig.disk)
+            rig.store.end_flush(job)
+            if isinstance(job.copy, JournalJoin):
+                joins.append(len(job.copy.logs))
+    assert sum(joins) == logs_count
+    assert len(joins) <= 8, "some four would be for what is in the bytes"
     assert all(rig.read_all(log=log)[-1].tx == tx for log in logs[::100])
 
 

@@ -64,6 +64,8 @@ def check(encoded: EncodedJournal, parts: list[JournalPart]) -> None:
     assert directory.logs() == packed.logs() == [part.log for part, _ in wanted]
     numbers = plain(directory)
     wire_end = {part.log: part.wire_start for part in parts}
+    for some in (np.arange(len(wanted)), np.arange(len(wanted))[::-3]):  # many rows as arrays, few one by one
+        assert packed.table(some).tolist() == [packed.numbers(row) for row in some.tolist()]
     for row, (part, share) in enumerate(wanted):
         entry = packed.entry(row)
         assert list(entry) == numbers[row]
