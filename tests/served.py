@@ -140,7 +140,7 @@ def serving(
     served.headers = headers or {}
     with served.process:
         try:
-            until(lambda: served.url or served.process.poll() is not None, f"it to listen: {served.lines}")
+            until(lambda: served.url or served.process.poll() is not None, f"it to listen: {served.lines}", SECONDS)
             yield served
         finally:
             served.process.kill()

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from multiprocessing.process import BaseProcess
+from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event as ProcessEvent
 from pathlib import Path
 from random import Random
@@ -301,12 +302,14 @@ class Report(NamedTuple):
 Event = threading.Event | ProcessEvent
 
 
-def follow(reader: Reader, ready: Event, stop: Event) -> Report:
-    """Read until the writer has stopped, and then to the end."""
+def follow(reader: Reader, ready: Event, refetches: "Synchronized[int]", stop: Event) -> Report:
+    """Read until the writer has stopped, and then to the end; `refetches` are those of all readers."""
     try:
         while True:
-            is_last = stop.is_set()
+            is_last, refetched = stop.is_set(), reader.refetched
             is_at_end = reader.step()
+            with refetches.get_lock():
+                refetches.value += reader.refetched - refetched
             if reader.count >= ROWS_READ_MIN:
                 ready.set()
             if is_at_end and is_last:
@@ -319,10 +322,15 @@ def follow(reader: Reader, ready: Event, stop: Event) -> Report:
 
 
 def follow_in_process(
-    root: str, number: int, ready: ProcessEvent, stop: ProcessEvent, reports: "multiprocessing.Queue[Report]"
+    root: str,
+    number: int,
+    ready: ProcessEvent,
+    refetches: "Synchronized[int]",
+    stop: ProcessEvent,
+    reports: "multiprocessing.Queue[Report]",
 ) -> None:
     with folder_of(LocalDisk(root)) as disk:
-        reports.put(follow(Reader(FolderReader(disk), disk, number), ready, stop))
+        reports.put(follow(Reader(FolderReader(disk), disk, number), ready, refetches, stop))
 
 
 class Readers:
@@ -334,9 +342,10 @@ class Readers:
         self._stop = context.Event()
         self._reports: multiprocessing.Queue[Report] = context.Queue()
         self._ready = [context.Event() for _ in range(THREADS + PROCESSES)]
+        self._refetches = context.Value("q", 0)
 
         def follow_in_thread(number: int) -> None:
-            self._reports.put(follow(Reader(reader, disk, number), self._ready[number], self._stop))
+            self._reports.put(follow(Reader(reader, disk, number), self._ready[number], self._refetches, self._stop))
 
         self._threads = [
             threading.Thread(target=follow_in_thread, args=(number,), daemon=True) for number in range(THREADS)
@@ -344,7 +353,7 @@ class Readers:
         self._processes = [
             context.Process(
                 target=follow_in_process,
-                args=(str(disk.root), number, self._ready[number], self._stop, self._reports),
+                args=(str(disk.root), number, self._ready[number], self._refetches, self._stop, self._reports),
                 daemon=True,
             )
             for number in range(THREADS, THREADS + PROCESSES)
@@ -373,9 +382,9 @@ class Readers:
 
     @property
     def are_ready(self) -> bool:
-        """Whether each has read enough, or failed."""
+        """Whether each has read enough, or failed, and some have met another base."""
         assert not self._has_died
-        return all(event.is_set() for event in self._ready)
+        return all(event.is_set() for event in self._ready) and self._refetches.value > 1
 
     def reports(self) -> list[Report]:
         """What each has to say when it came to the end, or failed."""
