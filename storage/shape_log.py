@@ -221,8 +221,7 @@ class ShapeLog:
         self._refuse_if_stopped()  # its rows are gone: their end must not be seen
         if aligned <= self.visible:
             return False
-        if aligned < self.last:
-            self.check_end(self.last, aligned)
+        self.check_end(self.last, aligned)
         self.visible = aligned
         self._committed_last = self.last
         return True

@@ -76,8 +76,7 @@ class WriteBuffer:
         Its facts are what to wait for (`has_room`): whoever waited for less would come again at once, and again.
         """
         options = self.options
-        is_over = log.pending_size + log.window_size + share_size > options.log_bytes_max
-        if is_over and self._is_log_full(log, share_size):
+        if log.held_size + share_size > options.log_bytes_max and self._is_log_full(log, share_size):
             raise BufferFull(
                 f"log {log.number} holds {log.held_size} bytes of at most {options.log_bytes_max}",
                 size=share_size,

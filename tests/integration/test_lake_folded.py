@@ -18,6 +18,7 @@ from storage.lake.errors import LogGap, OtherSettings
 from storage.lake.lake_reader import open_lake
 from storage.lake.limits import LEASE_SECONDS
 from storage.lake.retire import retire as retire_lake
+from storage.lake.writer import LakeWriter
 from storage.retention import RetentionPolicy, fold_prefix, retire
 from storage.rows import Kind
 from storage.store import Store, StoreOptions
@@ -179,36 +180,40 @@ def test_a_cut_ends_where_the_rows_are_known(lakes: Lakes, shortened: Shorten) -
     lakes.check_all()
 
 
-@SHORTENED
-@pytest.mark.parametrize("loads_are_gone", [False, True])
-def test_a_cut_that_was_folded_over_is_done_without_the_table(
-    lakes: Lakes, shortened: Shorten, loads_are_gone: bool
-) -> None:
-    """Its writer died for longer than a lease; the next version has the table again, from whatever base there is."""
+def left_out_once(lakes: Lakes, shortened: Shorten) -> LakeWriter:
+    """A cut whose writer died is folded over: its version is without the table, and the next one has it again."""
 
     def kill(where: str) -> None:
         if where == "after the cut":
             raise Killed
 
     update(lakes, 2)
-    lakes.writer(state_only=True).step()
-    if loads_are_gone:
-        update(lakes, 1)
-        lakes.writer().step()
-        remove_old_files(lakes)
-    update(lakes, 2)
     with pytest.raises(Killed):
         lakes.writer(kill).step()
     update(lakes, 8)
     assert shortened(lakes)
     writer = lakes.writer()
-    step = writer.step()
-    assert step.version is not None
-    assert [table.name for table in step.version.tables] == ["checking"]
-    step = writer.step()
-    assert step.version is not None
-    assert [table.name for table in step.version.tables] == ["checking", "savings"]
+    for names in (["checking"], ["checking", "savings"]):
+        step = writer.step()
+        assert step.version is not None
+        assert [table.name for table in step.version.tables] == names
     lakes.check()
+    return writer
+
+
+@SHORTENED
+@pytest.mark.parametrize("loads_are_gone", [False, True])
+def test_a_cut_that_was_folded_over_is_done_without_the_table(
+    lakes: Lakes, shortened: Shorten, loads_are_gone: bool
+) -> None:
+    """Its writer died for longer than a lease; the next version has the table again, from whatever base there is."""
+    update(lakes, 2)
+    lakes.writer(state_only=True).step()
+    if loads_are_gone:
+        update(lakes, 1)
+        lakes.writer().step()
+        remove_old_files(lakes)
+    left_out_once(lakes, shortened)
 
 
 @pytest.mark.parametrize("shortened", [compacted, folded])
@@ -217,27 +222,10 @@ def test_a_table_that_comes_again_has_each_row_of_its_load_once(
     lakes: Lakes, monkeypatch: pytest.MonkeyPatch, shortened: Shorten, file_rows: int
 ) -> None:
     """What it was loaded with is still in its state, where nothing had changed; and it begins with that once more."""
-
-    def kill(where: str) -> None:
-        if where == "after the cut":
-            raise Killed
-
     monkeypatch.setattr("storage.lake.state_files.STATE_FILE_ROWS", file_rows)
     lakes.bank.confirm()
     lakes.writer(state_only=True).step()
-    update(lakes, 2)
-    with pytest.raises(Killed):
-        lakes.writer(kill).step()
-    update(lakes, 8)
-    assert shortened(lakes)
-    writer = lakes.writer()
-    step = writer.step()
-    assert step.version is not None
-    assert [table.name for table in step.version.tables] == ["checking"]
-    step = writer.step()
-    assert step.version is not None
-    assert [table.name for table in step.version.tables] == ["checking", "savings"]
-    lakes.check()
+    writer = left_out_once(lakes, shortened)
     update(lakes, 2)
     writer.step()
     lakes.check()

@@ -149,18 +149,24 @@ def test_a_checkpoint_that_a_crash_tore_is_nothing(
     lakes.check_all()
 
 
+def after_checkpoints(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> LakeWriter:
+    """A writer that made versions enough for tables to have checkpoints."""
+    monkeypatch.setattr("storage.lake.delta_log.CHECKPOINT_COMMITS", 3)
+    writer = lakes.writer()
+    for _ in range(8):
+        lakes.bank.play(5)
+        lakes.bank.confirm()
+        writer.step()
+    return writer
+
+
 @pytest.mark.parametrize("place", ["record_numbers", "_retire_views", "_commits", "files_at", "_retire_commits"])
 @pytest.mark.parametrize("is_before", [True, False])
 def test_two_who_remove_what_is_old_at_once(
     lakes: Lakes, monkeypatch: pytest.MonkeyPatch, place: str, *, is_before: bool
 ) -> None:
     """A command beside a writer that follows: what one has removed, with all commits, the other does not find."""
-    monkeypatch.setattr("storage.lake.delta_log.CHECKPOINT_COMMITS", 3)
-    writer, bank = lakes.writer(), lakes.bank
-    for _ in range(8):
-        bank.play(5)
-        bank.confirm()
-        writer.step()
+    writer, bank = after_checkpoints(lakes, monkeypatch), lakes.bank
     for path in lakes.root.rglob("*.parquet"):
         os.utime(path, (0, 0))  # as old as can be
     work: Callable[..., Any] = getattr(retire_module, place)
@@ -193,12 +199,7 @@ def test_two_who_remove_what_is_old_at_once(
 @pytest.mark.parametrize("times", [1, 2])
 def test_killed_while_what_is_old_goes(lakes: Lakes, monkeypatch: pytest.MonkeyPatch, place: str, times: int) -> None:
     """Every version that is there yet is whole, and the next one removes the rest."""
-    monkeypatch.setattr("storage.lake.delta_log.CHECKPOINT_COMMITS", 3)
-    writer, bank = lakes.writer(), lakes.bank
-    for _ in range(8):
-        bank.play(5)
-        bank.confirm()
-        writer.step()
+    after_checkpoints(lakes, monkeypatch)
     work: Callable[..., Any] = getattr(retire_module, place)
     met = list[str]()
 
