@@ -242,14 +242,14 @@ class Catalog:
     def __init__(self, disk: Disk, path: str = "catalog", *, bytes_max: int = RECORD_LOG_BYTES_MAX) -> None:
         self._log = RecordLog(disk, path, bytes_max)
         self._keep_from = 0
-        self.state = _state_of(list(self._log.records))
+        self.state = _state_of(self._log.read())
 
     def append(self, *records: Record) -> int:
         """Make records durable with one sync, then let them happen; the catalog version of the last.
 
         A crash leaves all of them or the first few.
         """
-        if self._log.is_long:
+        if self._log.is_long or self._log.is_in_doubt:
             self._compact()  # before the records are looked at, since they may not speak of what it forgets
         fork = self.state.fork()
         payloads = []

@@ -181,14 +181,14 @@ class ProgressLog:
     ) -> None:
         self._log = RecordLog(disk, path, bytes_max)
         self._records_kept = records_kept
-        self.history = ProgressHistory.of([ProgressRecord.decode(data) for data in self._log.records])
+        self.history = ProgressHistory.of([ProgressRecord.decode(data) for data in self._log.read()])
 
     def append(self, record: ProgressRecord) -> bool:
         """Make a G durable before it is confirmed. False if it says nothing new; raises `WentBackwards`."""
         if not self.history.is_news(record):
             return False
         data = record.encode()
-        if self._log.is_long:
+        if self._log.is_long or self._log.is_in_doubt:
             kept = self.history.kept(self._records_kept)
             self._log.rewrite([old.encode() for old in kept])
             self.history = ProgressHistory.of(kept)

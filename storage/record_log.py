@@ -12,7 +12,7 @@ file from a sound one. So what looks sound never met a fault.
 Invariants:
     a file under its final name begins with records and a mark that were synced before it got that name
     synced <= size, with nothing but a mark between them; no byte of a file is ever written twice or cut
-    `records` holds what was acknowledged, in order; a crash leaves that and a prefix of the append under way
+    `read` gives what was acknowledged, in order; a crash leaves that and a prefix of the append under way
     a new file holds only what was acknowledged: a reader may see it before its name is certain
     a lower number is removed only after the sync of the folder that has the higher one
 """
@@ -38,7 +38,11 @@ class RecordLog:
         self._disk = disk
         self._path = path
         self._bytes_max = bytes_max
-        self._records: list[bytes] = []
+        self._count = 0
+        """Records that were acknowledged: all that is in .."""
+        self._certain = 0
+        """.. the file of this number, which is another than the next one while a rewrite's name is in doubt."""
+        self._opened: list[bytes] | None = None
         self._number = 0
         self._size = 0
         self._synced = 0
@@ -47,10 +51,14 @@ class RecordLog:
         with _named_faults(path):
             self._open()
 
-    @property
-    def records(self) -> Sequence[bytes]:
-        """Every record that was acknowledged, in order."""
-        return self._records
+    def read(self) -> list[bytes]:
+        """Every record that was acknowledged, in order.
+
+        From the file: of thousands of shapes they are megabytes. Only what the opening read is kept for the first call.
+        """
+        opened, self._opened = self._opened, None
+        with _named_faults(self._path):
+            return self._read_back() if opened is None else opened
 
     @property
     def size(self) -> int:
@@ -65,6 +73,14 @@ class RecordLog:
         """
         return self._size > self._rewrite_at
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the last append failed: a `rewrite` with what its owner knows needs nothing of that file.
+
+        Without it the next append reads the file, which a disk that just failed may refuse.
+        """
+        return not self._is_sound
+
     def append(self, payloads: Sequence[bytes]) -> None:
         """Add records with one write and one sync. If it raises, they may or may not be there after a crash."""
         _check(payloads)
@@ -72,14 +88,15 @@ class RecordLog:
             return
         with _named_faults(self._path):
             if not self._is_sound:
-                self._replace(self._records)
+                self._replace(self._read_back())
             frames = encode_records(payloads, self._synced)
+            self._opened = None
             self._is_sound = False  # unless both of these return
             self._disk.append(self._name, [frames])
             self._disk.sync(self._name)
         self._size += len(frames)
         self._synced = self._size
-        self._records.extend(payloads)
+        self._count += len(payloads)
         # The mark is for readers. The records are durable without it, so its failure is not the caller's concern.
         with contextlib.suppress(OSError):
             self._disk.append(self._name, [encode_mark(self._synced)])
@@ -89,33 +106,44 @@ class RecordLog:
     def rewrite(self, records: Sequence[bytes]) -> None:
         """Put these, which stand for the same facts, in the place of all records; if it raises, nothing changed."""
         _check(records)
+        self._opened = None
         with _named_faults(self._path):
-            self._replace(list(records))
+            self._replace(records)
 
     @property
     def _name(self) -> str:
         return _file_name(self._path, self._number)
 
+    def _read_back(self) -> list[bytes]:
+        """What was certain before a write or sync failed behind it: as long as the disk can still read it."""
+        name = _file_name(self._path, self._certain)
+        found = scan(self._disk.read(name, 0, self._size))
+        if len(found.records) != self._count:
+            raise CorruptRecord(f"{name}: the file lost records that were durable", size=found.end)
+        return found.records
+
     def _open(self) -> None:
         numbers = _numbers(self._disk, self._path)
         if not numbers:
             self._replace([])
+            self._opened = []
             return
         # The folder first: the name may be as young as the crash, and the older file goes only when it is certain.
         self._disk.sync_folder(_folder(self._path))
-        self._number = max(numbers)
+        self._number = self._certain = max(numbers)
         size = self._disk.size(self._name)
         found = scan(self._disk.read(self._name, 0, size))
         if not found.is_marked:
             raise CorruptRecord(f"{self._name}: the file's beginning is damaged", size=size)
-        self._records, self._size, self._synced = found.records, found.end, found.proven
+        self._count, self._size, self._synced = len(found.records), found.end, found.proven
         if found.end == size and len(found.proven_records()) == len(found.records):
             self._is_sound = True
             self._sweep()
         else:
             self._replace(found.records)
+        self._opened = found.records
 
-    def _replace(self, records: list[bytes]) -> None:
+    def _replace(self, records: Sequence[bytes]) -> None:
         number = self._number + 1
         temporary = _file_name(self._path, number) + ".tmp"
         frames = encode_records(records, synced_before=0)
@@ -135,7 +163,7 @@ class RecordLog:
         self._is_sound = False
         self._disk.rename(temporary, self._name)
         self._disk.sync_folder(_folder(self._path))
-        self._records = records
+        self._count, self._certain = len(records), number
         self._synced = len(frames)
         self._size = len(frames) + FRAME_SIZE
         self._rewrite_at = max(self._bytes_max, 2 * self._size)

@@ -53,7 +53,7 @@ def append_and_rewrite(disk: MemoryDisk, acknowledge: Acknowledge[int]) -> None:
     for number, records in enumerate(APPENDS):
         log.append(records)
         acknowledge(number)
-        log.rewrite(log.records)
+        log.rewrite(log.read())
 
 
 def append_on_a_failing_disk(disk: MemoryDisk, acknowledge: Acknowledge[int]) -> None:
@@ -78,14 +78,14 @@ def append_on_a_failing_disk(disk: MemoryDisk, acknowledge: Acknowledge[int]) ->
 def check_records(disk: MemoryDisk, acknowledged: list[int]) -> None:
     """Twice, since an opening may itself write; a reader sees the same."""
     count = len(acknowledged)
-    found = list(RecordLog(disk, "log").records)
+    found = RecordLog(disk, "log").read()
     rest = found[len(records_of(APPENDS[:count])) :]
     assert found == records_of(APPENDS[:count]) + rest
     assert rest == records_of(APPENDS[count : count + 1])[: len(rest)]
     assert RecordLogReader(disk, "log").refresh().records == found
     again = RecordLog(disk, "log")
     again.append([b"more"])
-    assert RecordLog(disk, "log").records == [*found, b"more"]
+    assert RecordLog(disk, "log").read() == [*found, b"more"]
     assert len(disk.names("")) == 1
 
 
@@ -118,7 +118,7 @@ def test_a_crash_after_a_crash_loses_nothing() -> None:
 
     def check(disk: MemoryDisk, acknowledged: list[bytes]) -> None:
         known = records_of(APPENDS) + acknowledged
-        found = list(RecordLog(disk, "log").records)
+        found = RecordLog(disk, "log").read()
         assert found in ([*known, *more] for more in ([], [b"one"], [b"two"]))
 
     for_each_crash(scenario, check, disk=start, images=20)

@@ -377,3 +377,14 @@ def test_a_name_whose_successor_nobody_awaits_any_more_is_free() -> None:
     state.apply(Succeeded("a-1", "b-2"))
     with pytest.raises(Misuse):
         state.apply(Ended("a-1", LogOffset(5, 1), "removed"))
+
+
+def test_a_disk_that_cannot_read_what_it_failed_to_write_keeps_nothing_from_being_written_elsewhere() -> None:
+    disk, first = MemoryDisk(), "catalog.000001"
+    rules = Rule("sync", Fault(), path=first, first=2), Rule("read", Fault(), path=first, calls=None)
+    catalog = Catalog(FaultyDisk(disk, Script(*rules)))
+    catalog.append(born("a-1", 1))
+    with pytest.raises(SharedDiskFault):
+        catalog.append(born("b-1", 2))
+    catalog.append(born("b-1", 2))
+    assert list(Catalog(disk.crash_image(lambda _: 0)).state.shapes) == ["a-1", "b-1"]

@@ -62,7 +62,7 @@ def test_numbers_that_do_not_fit_are_refused_before_they_are_written() -> None:
     with pytest.raises(Misuse):
         log.append(ProgressRecord(OLD, -1, 0, 0))
     assert log.history.latest is None
-    assert RecordLog(disk, "progress").records == []
+    assert RecordLog(disk, "progress").read() == []
 
 
 @pytest.mark.parametrize("data", [b"", b"\x02\x00" + bytes(44), b"\x01\x00" + bytes(45)])
@@ -167,3 +167,14 @@ def test_a_g_that_was_not_written_is_not_the_latest() -> None:
     assert log.append(ProgressRecord(OLD, 10, 1, 0))
     assert reader.refresh()
     assert reader.history.latest == log.history.latest
+
+
+def test_a_disk_that_cannot_read_what_it_failed_to_write_keeps_nothing_from_being_written_elsewhere() -> None:
+    disk, first = MemoryDisk(), "progress.000001"
+    rules = Rule("sync", Fault(), path=first, first=2), Rule("read", Fault(), path=first, calls=None)
+    log = ProgressLog(FaultyDisk(disk, Script(*rules)))
+    log.append(ProgressRecord(OLD, 10, 1, 0))
+    with pytest.raises(SharedDiskFault):
+        log.append(ProgressRecord(OLD, 20, 1, 0))
+    assert log.append(ProgressRecord(OLD, 20, 1, 0))
+    assert [record.lsn for record in ProgressLog(disk.crash_image(lambda _: 0)).history.newest_first()] == [20, 10]
