@@ -13,6 +13,18 @@ COLLECTOR_ALLOCATIONS: Final = (50_000, 20, 50)
 """Before the garbage collector looks at the young, the middle and all objects. Thousands of held requests are many
 objects that live for long: by its own measure it would go through all of them whenever they are woken."""
 
+HEAP_PIECE_BYTES_MAX: Final = 1024 * 1024
+"""Larger pieces of memory go back to the system when they are freed: arrays of a whole backlog, some at a time. Those
+of a batch are smaller, and serve again: to get them anew, page by page, would cost a fifth of a snapshot's copy."""
+
+HEAP_FREE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Freed memory at the heap's end that is kept for what comes next: some batches."""
+
+THREAD_TURN_SECONDS: Final = 0.0005
+"""What a thread has the interpreter for while another waits for it. A turn costs some microseconds, and a Unix socket
+is full after half a millisecond of small messages: a backlog of 10,000 shapes takes a sixth longer with one,
+and with five a quarter longer than with one."""
+
 HTTP_STOP_SECONDS_MAX: Final = 1
 """What answers under way get at a stop; then their connections are closed, and readers ask the next process."""
 

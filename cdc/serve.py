@@ -31,7 +31,7 @@ from cdc.http.server import listen, serving, url_of
 from cdc.insurance.insurer import Insurer
 from cdc.insurance.ladder import Terms
 from cdc.limits import PROGRAM_STOP_SECONDS_MAX
-from cdc.memory import settle_memory
+from cdc.settle import settle_process
 from cdc.source.connections import parsed
 from cdc.source.errors import SourceError
 from cdc.status.slot_watch import SlotWatch
@@ -77,7 +77,7 @@ def run(settings: ServeSettings) -> None:
     begin_logging(settings.log_format)
     for line in unknown_variables(os.environ):
         logger.warning("%s", line)
-    settle_memory()
+    settle_process()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))

@@ -9,7 +9,7 @@ from pathlib import Path
 import uvloop
 
 from cdc.app import AppSettings, running
-from cdc.memory import settle_memory
+from cdc.settle import settle_process
 from tests.bench.process_memory import peak_bytes
 from tests.waiting import eventually
 
@@ -42,7 +42,7 @@ async def capture(conninfo: str, data: Path, warm: int, end: int) -> dict[str, f
 
 def main() -> None:
     conninfo, data, warm, end = sys.argv[1:]
-    settle_memory()
+    settle_process()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         json.dump(runner.run(capture(conninfo, Path(data), int(warm), int(end))), sys.stdout)
 

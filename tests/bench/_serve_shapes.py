@@ -12,7 +12,7 @@ import uvloop
 from starlette.applications import Starlette
 
 from cdc.http.server import listen, serving
-from cdc.memory import settle_memory
+from cdc.settle import settle_process
 from shapes.http.envelope import Envelope
 from shapes.http.settings import HttpSettings
 from storage.fold import chunks_by_wire
@@ -91,5 +91,5 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    settle_memory()
+    settle_process()
     uvloop.run(serve(int(sys.argv[1])))

@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 
 from cdc.app import AppSettings, running
-from cdc.memory import settle_memory
+from cdc.settle import settle_process
 from tests.bench.capture import case_of_shapes, prepare_folder
 from tests.bench.drain import SETTINGS
 from tests.bench.measuring import progress
@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> list[Row]:
             with psycopg.connect(server.conninfo(), autocommit=True) as connection:
                 connection.execute(case.prepare)
             asyncio.run(prepare_folder(server.conninfo(), folder / "data", case))
-            settle_memory()
+            settle_process()
             found = [asyncio.run(_start(server.conninfo(), folder / "data", shapes)) for _ in range(options.rounds)]
         finally:
             server.stop("immediate")
