@@ -9,6 +9,7 @@ Invariant: whatever was encoded decodes to an equal record; what would not is re
 
 import functools
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -17,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from storage.errors import CorruptRecord, InvalidOffset, Misuse, UnknownFormat
-from storage.limits import HANDLE_CHARACTERS_MAX, SCHEMAS_KEPT
+from storage.limits import HANDLE_CHARACTERS_MAX, SCHEMAS_KEPT, SHARED_TEXT_CHARACTERS_MAX
 from storage.offset import LogOffset
 
 _HANDLE: Final = re.compile(rf"[\w.~-]{{1,{HANDLE_CHARACTERS_MAX}}}", re.ASCII)
@@ -209,9 +210,14 @@ def _list(value: object) -> list[Any]:
 def _definition(value: object) -> dict[str, Any]:
     """What its shapes are, is not ours to know; but thousands of shapes of one table have the same columns."""
     return {
-        name: _shared(orjson.dumps(part)) if isinstance(part, list | dict) else part
+        name: _shared(orjson.dumps(part)) if isinstance(part, list | dict) else _shared_text(part)
         for name, part in _object(value).items()
     }
+
+
+def _shared_text(part: Any) -> Any:  # noqa: ANN401 - any JSON
+    """The same for names, of which a definition has four."""
+    return sys.intern(part) if isinstance(part, str) and len(part) <= SHARED_TEXT_CHARACTERS_MAX else part
 
 
 @functools.lru_cache(maxsize=SCHEMAS_KEPT)

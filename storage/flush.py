@@ -26,6 +26,7 @@ from storage.limits import (
     FLUSH_GATHER_BYTES_MAX,
     FLUSH_GATHER_SHARES_MAX,
     JOURNAL_FILE_BLOCKS_MAX,
+    JOURNAL_ROUNDS_MAX,
 )
 from storage.offset import LogOffset
 from storage.open_logs import OpenLog
@@ -214,6 +215,8 @@ class Leaving:
     """To their segments."""
     joining: list[int] = field(default_factory=list)
     """To a file of joined shares, with what else they have in young files."""
+    has_open: bool = False
+    """Whether some stay for now, since a transaction of theirs is open."""
 
     def __len__(self) -> int:
         return len(self.moving) + len(self.joining)
@@ -232,13 +235,20 @@ class WaitingLogs:
     def __init__(self, index: JournalIndex) -> None:
         self._index = index
         self._file = 0
+        self._round = 0
         self._logs: list[int] = []
         """The next one last."""
+
+    @property
+    def may_stay_open(self) -> bool:
+        """Whether those of an open transaction may stay: one that is not long has ended by the next round."""
+        return self._round < JOURNAL_ROUNDS_MAX
 
     def begin(self, file: int) -> bool:
         """Whether the logs of this file are looked up, since nobody has, or all of them were taken."""
         is_new = file != self._file or not self._logs
         if is_new:
+            self._round = self._round + 1 if file == self._file else 1
             self._file, self._logs = file, self._index.logs_in(file)[::-1]
         return is_new
 
@@ -257,7 +267,7 @@ class WaitingLogs:
 def logs_to_leave(
     index: JournalIndex,
     oldest: JournalFile,
-    waiting: Iterable[int],
+    waiting: WaitingLogs,
     find: Callable[[int], OpenLog | None],
     at_most: LeavingMax,
     bytes_max: int,
@@ -265,10 +275,11 @@ def logs_to_leave(
 ) -> Leaving:
     """Some logs of a journal file; none if nothing is left in it but commits that have no segment to go to.
 
-    Out of a young file only those move that have `bytes_max` in the journal, or rows of an open transaction.
+    Out of a young file only those move that have `bytes_max` in the journal, or rows of an open transaction, which
+    cannot be joined; unless these may stay.
     """
     leaving = Leaving()
-    for number in waiting:
+    for number in waiting.take():
         try:
             log = find(number)
         except (OSError, StorageError) as error:
@@ -279,7 +290,12 @@ def logs_to_leave(
         elif log.state.fault is not None or not index.is_needed(oldest.number, number):
             continue  # a log that was opened just now may turn out to have all of it in its segments
         elif oldest.is_young and number not in must_move and _is_to_join(log, bytes_max):
-            leaving.joining.append(number)
+            if log.state.stored <= log.state.durable:
+                leaving.joining.append(number)
+            elif waiting.may_stay_open:
+                leaving.has_open = True
+            else:
+                leaving.moving[number] = log.state
         elif log.state.pending or log.files.takes_commits or index.has_rows(number):
             leaving.moving[number] = log.state
         if len(leaving.moving) >= at_most.moving or len(leaving.joining) >= at_most.joining:
@@ -288,10 +304,9 @@ def logs_to_leave(
 
 
 def _is_to_join(log: OpenLog, bytes_max: int) -> bool:
-    """Whether it is too little for a file, and all of it committed by what is on disk.
+    """Whether it is too little for a file.
 
     Not while the end of its segment is unknown: that may have some of the shares, and a start knows them by their ends.
     """
     state, files = log.state, log.files
-    is_little = state.stored_wire_end - files.tail().wire_end < bytes_max
-    return is_little and state.stored <= state.durable and not files.repairs
+    return state.stored_wire_end - files.tail().wire_end < bytes_max and not files.repairs

@@ -166,6 +166,9 @@ class FlushControl:
             leaving = self._leaving(oldest, moving)
             if leaving:
                 return leaving.moving, self._join(leaving.joining, oldest)
+            if leaving.has_open:
+                self._cannot_empty = True  # only another flush can change that
+                return {}, None  # nor do files behind this one go before it
             living = self._logs.index.living(oldest.number)
             if oldest.is_young or 2 * len(living) < sum(map(len, oldest.directories)):
                 target, file = self._target.new_write()
@@ -183,16 +186,17 @@ class FlushControl:
         index, options, is_young = self._logs.index, self._options, oldest.is_young
         bytes_max = options.journal_bytes_max if is_young else options.journal_joined_bytes_max
         pace = len(index.logs()) * self._grew[is_young] // bytes_max
-        self._grew[is_young] = 0
         most, must_move = max(limits.JOURNAL_LOGS_PER_FLUSH, pace), self._must_move | moving
         young_bytes = sum(file.size for file in index.young_files.values())
         fitting = len(index.logs()) * limits.JOURNAL_JOIN_BYTES_MAX // max(1, young_bytes)
         at_most = LeavingMax(most, max(most, fitting))
         while True:
-            is_new = self._waiting[is_young].begin(oldest.number)
-            waiting = self._waiting[is_young].take()
+            waiting = self._waiting[is_young]
+            is_new = waiting.begin(oldest.number)
             find = self._logs.find
             leaving = logs_to_leave(index, oldest, waiting, find, at_most, options.own_segment_bytes, must_move)
+            if leaving:
+                self._grew[is_young] = 0
             if leaving or is_new:
                 return leaving
 

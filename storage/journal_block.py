@@ -249,20 +249,26 @@ class _Gathered:
         by_source: dict[int, list[int]] = {}
         for index, share in enumerate(shares):
             by_source.setdefault(id(share.source), []).append(index)
-        schemas = np.zeros(len(shares), np.int64)
-        pieces: dict[pa.Schema, list[pa.RecordBatch]] = {}
-        heights: dict[pa.Schema, int] = {}
+        small: dict[pa.Schema, list[tuple[pa.RecordBatch, Integers]]] = {}
+        self.tables: list[pa.RecordBatch] = []
         for indexes in by_source.values():
             held = [shares[index] for index in indexes] if len(by_source) > 1 else shares
-            schema = held[0].source.batch.schema
-            schemas[indexes] = list(pieces).index(schema) if schema in pieces else len(pieces)
-            ends = np.cumsum(self.counts[indexes]) + heights.get(schema, 0)
-            self.row[indexes] = ends - self.counts[indexes]
-            heights[schema] = int(ends[-1])
-            pieces.setdefault(schema, []).append(_rows_of(held))
-        self.tables: list[pa.RecordBatch] = []
-        for schema, table in enumerate(list(map(_one, pieces.values()))):
-            self._cut(table, np.flatnonzero(schemas == schema))
+            piece, places = _rows_of(held), np.array(indexes)
+            if piece.nbytes >= JOURNAL_PART_BYTES:
+                self._place([(piece, places)])  # apart: to copy it would take as much memory again
+            else:
+                small.setdefault(piece.schema, []).append((piece, places))
+        for pieces in small.values():
+            self._place(pieces)
+
+    def _place(self, pieces: Sequence[tuple[pa.RecordBatch, Integers]]) -> None:
+        """Make parts of pieces of one schema, each with its shares."""
+        height = 0
+        for piece, shares in pieces:
+            ends = np.cumsum(self.counts[shares]) + height
+            self.row[shares] = ends - self.counts[shares]
+            height += piece.num_rows
+        self._cut(_one([piece for piece, _ in pieces]), np.concatenate([shares for _, shares in pieces]))
 
     def _cut(self, table: pa.RecordBatch, shares: Integers) -> None:
         """Make parts of the rows of one schema: whoever wants some of the shares need not read all."""

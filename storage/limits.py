@@ -83,10 +83,10 @@ alone."""
 BUFFER_BYTES_MAX: Final = 256 * MIB
 """What all logs together may hold in memory, flush windows included; one larger append is let in alone."""
 
-BUFFER_SHARES_MAX: Final = 20_000
+BUFFER_SHARES_MAX: Final = 10_000
 """The same in objects: a share, the part of a batch that one log takes, costs about 1.3 KB here and in the flush
-tracker, however few rows it has. One flush of 10,000 logs and what comes meanwhile; the last batch may touch as many
-again."""
+tracker, however few rows it has. One batch for 10,000 logs that is being flushed, and another that comes meanwhile:
+more of them would make nothing faster, since appends and flushes take turns at the interpreter."""
 
 OWN_SEGMENT_FLUSH_BYTES: Final = 256 * KIB
 """A flush at least this large goes to the log's own segment: below, a sync for each log would cost more than copying
@@ -115,7 +115,12 @@ ten times a second fills no journal for hours, and whoever reads it goes from sh
 JOURNAL_LOGS_IN_ORDER_MAX: Final = 256
 """Logs whose shares in the journal are kept as objects for the next reader: some 700 bytes a share, 23 MB in all."""
 
-JOURNAL_JOIN_BYTES_MAX: Final = 4 * MIB
+JOURNAL_ROUNDS_MAX: Final = 3
+"""How often the logs of the oldest journal file are gone through: those that a flush caught in mid-transaction stay for
+the next round. There is one at the end of each flush and one before the next: so a transaction may span one or two
+flushes more, and in the last round its logs move to segments, a file and a sync for each."""
+
+JOURNAL_JOIN_BYTES_MAX: Final = 2 * MIB
 """Rows that are joined at a time, of some hundred logs: with what is read and copied for it, four times as much memory.
 Fewer would read each part more often, since one has the rows of some hundred logs."""
 
@@ -213,9 +218,13 @@ PART_BYTES_MAX: Final = 4 * MIB
 REPAIR_COPY_BYTES: Final = 16 * MIB
 """Copied at a time when a file whose sync failed is replaced: such files are as long as a segment."""
 
-JOURNAL_FLUSH_BYTES_MAX: Final = 16 * MIB
+JOURNAL_FLUSH_BYTES_MAX: Final = 8 * MIB
 """Rows of small logs that one flush copies together. Logs that share a batch are counted once in the buffer and each
 for itself here: without a bound, ten thousand logs of one batch would be copied into gigabytes."""
+
+SHARED_TEXT_CHARACTERS_MAX: Final = 63
+"""Texts of definitions that are one object where they are equal: Postgres has no longer names, and what is longer is
+hardly ever the same."""
 
 SCHEMAS_KEPT: Final = 256
 """Parsed schemas kept for the parts to come: more tables than a reader goes through, at some kilobytes each."""

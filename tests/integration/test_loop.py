@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
 from typing import LiteralString
+from unittest import mock
 
 import psycopg
 import pytest
@@ -58,6 +59,9 @@ TRIES = 5
 
 CUTS = 2
 """At least: what the first leaves behind, the second would meet."""
+
+FEW_CHANGES = 4_096
+"""That are taken at once, where a transaction is to be met in its middle."""
 
 
 async def test_a_shape_has_the_tables_rows_and_follows_them_over_restarts(database: Database, tmp_path: Path) -> None:
@@ -133,11 +137,12 @@ async def test_a_flush_before_the_commit_holds_the_slot_no_longer_than_its_commi
 async def received_in_part(loop: Loop, statement: LiteralString) -> AsyncIterator[None]:
     """The collector's turn, when some of a transaction's rows were received and not all of them."""
     house = loop.app.house
-    writing = asyncio.create_task(asyncio.to_thread(loop.database.execute, statement))
-    async with house.turn:
-        await asyncio.wait_for(house.turn.wait_for(lambda: len(house.collector.opened) > 0), 60)
-        yield
-    await writing
+    with mock.patch("shapes.gathering.GATHERED_CHANGES_MAX", FEW_CHANGES):  # or it is taken whole, if it comes fast
+        writing = asyncio.create_task(asyncio.to_thread(loop.database.execute, statement))
+        async with house.turn:
+            await asyncio.wait_for(house.turn.wait_for(lambda: len(house.collector.opened) > 0), 60)
+            yield
+        await writing
 
 
 async def test_a_shape_that_is_removed_in_mid_transaction_frees_the_slot(database: Database, tmp_path: Path) -> None:

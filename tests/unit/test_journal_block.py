@@ -159,6 +159,23 @@ def check_places(encoded: EncodedJournal) -> None:
         assert places[-1][1] == encoded.tables[table].num_rows
 
 
+def test_what_is_long_already_is_not_copied_together() -> None:
+    """Two long sources would be in memory once more; two short ones are one part, whatever lies between them."""
+    counts = (40, 2, 40, 2)
+    sources = [Source(rows(transaction(10 + number, count))) for number, count in enumerate(counts)]
+    parts = [
+        part_of(log, *(Share(source, np.arange(log, source.batch.num_rows, 2), at=0.0) for source in sources))
+        for log in (0, 1)
+    ]
+    with mock.patch("storage.journal_block.JOURNAL_PART_BYTES", sources[0].batch.nbytes // 2):
+        encoded = encode_journal(parts)
+    check(encoded, parts)
+    check_places(encoded)
+    transactions = [set(table.column("tx").to_pylist()) for table in encoded.tables]
+    assert {11, 13} in transactions
+    assert all(found in ({10}, {12}, {11, 13}) for found in transactions)
+
+
 def test_a_thousand_logs_of_one_source() -> None:
     source = Source(rows(transaction(10, 1000)))
     parts = [part_of(log, Share(source, np.array([log]), at=0.0)) for log in range(1000)]

@@ -23,7 +23,7 @@ from storage.journal import JournalFile, JournalIndex, JournalShare
 from storage.journal_join import JournalJoin
 from storage.journal_parts import rows_of_shares
 from storage.journal_scan import load_journal
-from storage.limits import JOURNAL_FILE_BYTES_MAX
+from storage.limits import JOURNAL_FILE_BYTES_MAX, JOURNAL_ROUNDS_MAX
 from storage.memory_disk import MemoryDisk
 from storage.offset import LogOffset
 from storage.shape_log import Mode
@@ -301,6 +301,45 @@ def test_rows_of_an_open_transaction_are_not_joined() -> None:
         pass
     again.store.abandon()
     assert again.read_all() == again.reopened().read_all() == had
+
+
+@pytest.mark.parametrize("ends_after", [1, JOURNAL_ROUNDS_MAX + 1])
+def test_an_open_transaction_is_waited_for(ends_after: int) -> None:
+    """A flush that catches a log in mid-transaction costs no file of its own, unless the transaction is long."""
+    rig = written([dict.fromkeys(LOGS, "rows")])
+    small = FlushOptions(own_segment_bytes=2**40, journal_bytes_max=1, journal_file_bytes_max=1)
+    again = Rig(rig.disk, replace(rig.options, flush=small), mode=rig.mode)
+    again.store.append(1, rows([(910, 0)]), after=again.upper())
+    again.store.flush(demand=[1])
+    for tx in range(920, 920 + ends_after):
+        again.write(tx, log=2)
+        again.store.flush(demand=[2])
+        while again.store.next_flush_at() == 0.0:
+            again.store.flush()
+    again.store.commit(1, LogOffset(910, 99))
+    for tx in (1000, 1010):
+        again.write(tx, log=2)
+        while again.store.next_flush_at() == 0.0 or again.store.log(1).state.dirty:
+            again.store.flush(demand=[1, 2])
+    assert again.reopened().read_all() == again.read_all() == [LogOffset(10, 0), LogOffset(910, 0)]
+    assert len(again.store.log(1).files.segments) == (0 if ends_after == 1 else 1)
+    assert not again.store.logs.index.is_needed(1, 1), "the oldest file is emptied all the same"
+
+
+def test_a_long_transaction_does_not_keep_the_journal() -> None:
+    """Whatever comes behind it: young files go in order, so all of them would wait for the first."""
+    rig = written([dict.fromkeys(LOGS, "rows")])
+    small = FlushOptions(own_segment_bytes=2**40, journal_bytes_max=1, journal_file_bytes_max=1)
+    again = Rig(rig.disk, replace(rig.options, flush=small), mode=rig.mode)
+    again.store.append(1, rows([(910, 0)]), after=again.upper())
+    again.store.flush(demand=[1])
+    index = again.store.logs.index
+    (oldest,) = index.young_files
+    for tx in range(920, 920 + 4 * JOURNAL_ROUNDS_MAX):
+        again.write(tx, log=2)
+        again.store.flush(demand=[2])
+    assert len(again.store.log(1).files.segments) == 1
+    assert oldest not in index.files
 
 
 def test_a_log_that_a_segment_has_whole_is_not_joined() -> None:
