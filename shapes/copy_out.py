@@ -99,8 +99,8 @@ class CopyOut:
 class _PlainCopy(PlainSource):
     """Messages that the kernel wrote into our buffer."""
 
-    def _find(self, buffer: Bytes, filled: int, message_bytes_max: int) -> Found:
-        return find_rows(buffer, filled, message_bytes_max)
+    def _find(self, window: Bytes, message_bytes_max: int) -> Found:
+        return find_rows(window, len(window), message_bytes_max)
 
     def _last_words(self, message: Message) -> StreamEnded | None:
         return _last_word(message)

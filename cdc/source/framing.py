@@ -91,8 +91,8 @@ def _search(buffer: Bytes, start: int, filled: int, message_bytes_max: int) -> F
         return None
     whole = len(ends) if ends[-1] <= len(window) else len(ends) - 1
     consumed = int(ends[whole - 1]) if whole else 0
-    if whole == len(ends) and len(window) - consumed >= HEAD_BYTES + 1:
-        return None  # a head of another kind follows
+    if whole == len(ends) and len(window) - consumed >= HEAD_BYTES:
+        return None  # a head of another kind follows, or one that is whole only just
     wanted = int(ends[-1]) - consumed if whole < len(ends) else HEAD_BYTES
     return Found(heads[:whole] + (start + HEAD_BYTES), ends[:whole] + start, (), start + consumed, wanted)
 

@@ -96,6 +96,14 @@ BATCH_BYTES: Final = 1024 * 1024
 BATCH_SECONDS: Final = 0.025
 """A batch is not gathered for longer, however slowly its bytes come: about what the fastest walsender needs for it."""
 
+READER_NICENESS: Final = -15
+"""Of the thread that empties the socket, where the system lets us choose: it wants the processor for a twentieth of a
+millisecond at a time, and while it waits for that, a walsender on the same machine stands still."""
+
+FRAMED_BYTES_MIN: Final = 128 * 1024
+"""What has come is looked at for whole messages when it is this much, or when a batch is handed over: it takes some
+tenths of a millisecond, half of what a walsender needs to fill its socket; less at a time would cost more in all."""
+
 BACKLOG_NAP_SECONDS: Final = 0.0001
 """While a backlog drains, the pause before reading on: a reader that sleeps in the kernel is woken for each message,
 and the walsender pays for that. Far longer, and the socket's buffer runs full."""

@@ -1,5 +1,8 @@
 """Frames straight from a socket: the kernel writes into our buffer, and the frames are found there.
 
+They are found as it fills, a piece at a time: to look at a whole batch takes three times as long as a walsender needs
+to fill its socket, and then it stands still.
+
 Invariants:
     a buffer is here, or in one batch: never both
     a message larger than the buffer gets a larger one, for as long as it takes
@@ -13,7 +16,7 @@ import numpy as np
 
 from cdc.source.errors import ProtocolError, StreamEnded
 from cdc.source.framing import Found, Message, find_messages
-from cdc.source.limits import BATCH_BYTES
+from cdc.source.limits import BATCH_BYTES, FRAMED_BYTES_MIN
 from cdc.source.numbers import Bytes, Integers
 from cdc.source.walsender import CopyBatch
 
@@ -31,8 +34,12 @@ class PlainSource:
         self._buffer = np.empty(max(BATCH_BYTES, len(received)), np.uint8)
         self._buffer[: len(received)] = np.frombuffer(received, np.uint8)
         self._filled = len(received)
+        self._framed = 0
+        """Where the first message starts that is not whole .."""
         self._wanted = 0
-        """Bytes that the message at the front has in all, as far as that is known."""
+        """.. and the bytes that it has in all, as far as that is known."""
+        self._frames: list[tuple[Integers, Integers]] = []
+        """Starts and ends of those before it."""
         self._words: StreamEnded | None = None
         self._lost: StreamEnded | None = None
         self._free_lock = threading.Lock()
@@ -72,23 +79,36 @@ class PlainSource:
         if size == 0:
             self._lost = self._lost or StreamEnded("the server closed the connection", sqlstate=None)
         self._filled += size
+        self._frame(FRAMED_BYTES_MIN)
         return size
 
     def take(self) -> CopyBatch:
         """The whole frames, if any."""
-        if self._filled < self._wanted:
-            # Looking at all of a large message each time that a piece of it has come would take longer than the server
-            # waits for us, at every attempt.
-            return CopyBatch(self._buffer, _NONE, _NONE)
-        found = self._find(self._buffer, self._filled, self._message_bytes_max)
-        for message in found.others:
-            self._words = self._words or self._last_words(message)
-        batch = CopyBatch(self._buffer, found.starts, found.ends)
-        self._renew_buffer(found.consumed, found.wanted, is_lent=len(batch) > 0)
+        self._frame(1)
+        starts, ends = map(np.concatenate, zip(*self._frames, strict=True)) if self._frames else (_NONE, _NONE)
+        batch = CopyBatch(self._buffer, starts, ends)
+        self._renew_buffer(is_lent=len(batch) > 0)
         return batch
 
-    def _find(self, buffer: Bytes, filled: int, message_bytes_max: int) -> Found:
-        return find_messages(buffer, 0, filled, message_bytes_max)
+    def _frame(self, bytes_min: int) -> None:
+        """Find the messages of what has come since the last time, if it is so much.
+
+        Looking at all of a large message each time that a piece of it has come would take longer than the server waits
+        for us, at every attempt.
+        """
+        if self._filled - self._framed < max(bytes_min, self._wanted):
+            return
+        found = self._find(self._buffer[self._framed : self._filled], self._message_bytes_max)
+        for message in found.others:
+            self._words = self._words or self._last_words(message)
+        if len(found.starts):
+            self._frames.append((found.starts + self._framed, found.ends + self._framed))
+        self._framed += found.consumed
+        self._wanted = found.wanted
+
+    def _find(self, window: Bytes, message_bytes_max: int) -> Found:
+        """The messages of a window, which begins with one."""
+        return find_messages(window, 0, len(window), message_bytes_max)
 
     def _last_words(self, message: Message) -> StreamEnded | None:
         return _last_words(message)
@@ -99,19 +119,18 @@ class PlainSource:
             with self._free_lock:
                 self._free.append(batch.buffer)
 
-    def _renew_buffer(self, consumed: int, wanted: int, *, is_lent: bool) -> None:
+    def _renew_buffer(self, *, is_lent: bool) -> None:
         """What is not framed yet goes to the front of a buffer that is ours and can hold its message."""
-        pending = self._buffer[consumed : self._filled]
-        capacity = max(BATCH_BYTES, wanted)
+        pending = self._buffer[self._framed : self._filled]
+        capacity = max(BATCH_BYTES, self._wanted)
         if is_lent or len(self._buffer) != capacity:
             with self._free_lock:
                 recycled = self._free.pop() if self._free and capacity == BATCH_BYTES else None
             self._buffer = np.empty(capacity, np.uint8) if recycled is None else recycled
             self._buffer[: len(pending)] = pending
-        elif consumed:
+        elif self._framed:
             self._buffer[: len(pending)] = pending.copy()
-        self._filled = len(pending)
-        self._wanted = wanted
+        self._filled, self._framed, self._frames = len(pending), 0, []
 
 
 def read_error(body: bytes) -> tuple[str, str | None]:

@@ -20,7 +20,7 @@ from collections import deque
 from typing import Protocol
 
 from cdc.source.errors import StreamEnded
-from cdc.source.limits import BACKLOG_NAP_SECONDS, READY_BATCHES_MAX
+from cdc.source.limits import BACKLOG_NAP_SECONDS, READER_NICENESS, READY_BATCHES_MAX
 from cdc.source.pace import Pace
 from cdc.source.walsender import CopyBatch
 
@@ -125,6 +125,7 @@ class StreamReader:
             return self._lent
 
     def _run(self) -> None:
+        _come_first()
         try:
             while self._read_batch():
                 pass
@@ -174,3 +175,10 @@ class StreamReader:
     def _notify(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._available.set)
+
+
+def _come_first() -> None:
+    """Let this thread run as soon as there is something to read. Few users may choose that; the others wait longer."""
+    thread = threading.get_native_id()
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, min(READER_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc.source.errors import MessageTooLarge, ProtocolError, SourceError
@@ -44,6 +44,7 @@ def test_messages_are_found_wherever_the_bytes_were_split(
     assert others == [Message(tag.decode(), body) for tag, body in messages if tag != b"d"]
 
 
+@example(b"d\0\0\0\tw" + bytes(9), [])  # behind a message the head of the next one, which is too short, and no more
 @given(st.one_of(st.binary(max_size=60), st.lists(HEADS).map(b"".join)), st.lists(st.integers(0, 60), max_size=3))
 def test_any_bytes_give_the_same_messages_or_the_same_error(data: bytes, places: list[int]) -> None:
     outcomes: list[object] = []

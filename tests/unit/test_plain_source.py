@@ -3,6 +3,7 @@
 import itertools
 import socket
 import struct
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from cdc.source import plain_source
 from cdc.source.framing import Found, find_messages
-from cdc.source.limits import BATCH_BYTES, MESSAGE_BYTES_MAX
+from cdc.source.limits import BATCH_BYTES, FRAMED_BYTES_MIN, MESSAGE_BYTES_MAX
 from cdc.source.numbers import Bytes
 from cdc.source.plain_source import PlainSource
 
@@ -29,22 +30,50 @@ def taken(source: PlainSource) -> list[bytes]:
 
 @given(
     bodies=st.lists(st.binary(max_size=40).map(lambda body: b"w" + body), max_size=8),
-    cuts=st.lists(st.integers(0, 400), max_size=12),
+    cuts=st.lists(st.tuples(st.integers(0, 400), st.booleans()), max_size=12),
+    framed_bytes_min=st.sampled_from([1, 30, 10**6]),
 )
-def test_what_is_framed_does_not_depend_on_the_pieces(bodies: list[bytes], cuts: list[int]) -> None:
+def test_what_is_framed_does_not_depend_on_the_pieces(
+    bodies: list[bytes], cuts: list[tuple[int, bool]], framed_bytes_min: int
+) -> None:
+    """Nor on when they are looked at, and when they are taken."""
     data = b"".join(map(message, bodies))
-    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    stops = [*sorted((min(stop, len(data)), is_taken) for stop, is_taken in cuts), (len(data), True)]
+    ours, theirs = socket.socketpair()
+    with ours, theirs, mock.patch.object(plain_source, "FRAMED_BYTES_MIN", framed_bytes_min):
+        ours.setblocking(False)
+        source = PlainSource(ours, data[: stops[0][0]], MESSAGE_BYTES_MAX)
+        found = taken(source)
+        for (start, _), (stop, is_taken) in itertools.pairwise(stops):
+            theirs.sendall(data[start:stop])
+            source.receive()
+            if is_taken:
+                found += taken(source)
+    assert found == bodies
+    assert source.size == 0
+
+
+def test_a_backlog_is_looked_at_while_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a batch little is left to look at, or the walsender would stand still meanwhile."""
+    looked_at: list[int] = []
+
+    def find(buffer: Bytes, start: int, filled: int, message_bytes_max: int) -> Found:
+        looked_at.append(filled - start)
+        return find_messages(buffer, start, filled, message_bytes_max)
+
+    monkeypatch.setattr(plain_source, "find_messages", find)
+    data = message(b"w" + bytes(94)) * (BATCH_BYTES // 100 - 1)
+    piece = 16 * 1024
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        source = PlainSource(ours, data[: bounds[1]], MESSAGE_BYTES_MAX)
-        found = taken(source)
-        for start, end in itertools.pairwise(bounds[1:]):
-            theirs.sendall(data[start:end])
+        source = PlainSource(ours, b"", MESSAGE_BYTES_MAX)
+        for start in range(0, len(data), piece):
+            theirs.sendall(data[start : start + piece])
             source.receive()
-            found += taken(source)
-    assert found == bodies
-    assert source.size == 0
+        assert len(taken(source)) == len(data) // 100
+    assert max(looked_at) < FRAMED_BYTES_MIN + piece
+    assert sum(looked_at) < 1.1 * len(data)
 
 
 def test_a_large_message_is_looked_at_once_or_twice_and_not_for_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
