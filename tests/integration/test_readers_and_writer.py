@@ -381,9 +381,13 @@ class Readers:
         return any(process.exitcode for process in self._processes)
 
     @property
+    def have_failed(self) -> bool:
+        """Whether one had something to say before it was asked, or died."""
+        return self._has_died or not self._reports.empty()
+
+    @property
     def are_ready(self) -> bool:
-        """Whether each has read enough, or failed, and some have met another base."""
-        assert not self._has_died
+        """Whether each has read enough, and some have met another base."""
         return all(event.is_set() for event in self._ready) and self._refetches.value > 1
 
     def reports(self) -> list[Report]:
@@ -402,35 +406,36 @@ def test_every_reader_sees_every_row_once_and_in_order(tmp_path: Path, seconds: 
         stream = Stream(store, seed=7)
         with Readers(store, disk) as readers, Maintenance(store) as maintenance:
             flusher = Flusher(store, told.extend).start()
-            started, were_joined = time.monotonic(), False
-            while time.monotonic() - started < seconds or not readers.are_ready:
+            started, elapsed, joined, missing = time.monotonic(), 0.0, False, ["all"]
+            while (elapsed < seconds or missing) and not readers.have_failed:
+                assert elapsed < seconds + HANG_SECONDS, f"never seen: {missing}"
                 stream.step()
                 with store.lock:
-                    were_joined = were_joined or bool(store.logs.index.joined_files)
+                    joined = joined or bool(store.logs.index.joined_files)
                 assert flusher.failure is None
                 assert maintenance.failure is None
-                assert time.monotonic() - started < seconds + HANG_SECONDS, "some reader makes no progress"
+                elapsed, missing = time.monotonic() - started, not_yet(store, stream, maintenance, readers, joined)
             store.abandon()
             flusher.stop()
             reports = readers.reports()
         assert [report for report in reports if report.error] == []
         assert len({report.name for report in reports}) == THREADS + PROCESSES
-        assert were_joined
-        check_that_it_was_hard(store, stream, maintenance, reports)
+        assert not_yet(store, stream, maintenance, readers, joined) == []
         for log in LOGS:
             assert store.marks(log)[0] == store.marks(log)[1] <= end_of(stream.whole)
             assert max(one.aligned for one in told if one.log == log) == store.marks(log)[1]
 
 
-def check_that_it_was_hard(store: Store, stream: Stream, maintenance: Maintenance, found: list[Report]) -> None:
-    """Each thing that could go wrong had its chances."""
-    assert stream.whole > TRANSACTIONS_MIN
-    assert stream.given_up > 5
-    assert maintenance.compactions > 0
-    assert maintenance.folds > 1
-    assert all(report.rows >= ROWS_READ_MIN for report in found)
-    assert sum(report.refetched for report in found) > 1
+def not_yet(store: Store, stream: Stream, maintenance: Maintenance, readers: Readers, joined: bool) -> list[str]:
+    """What has not had its chance to go wrong: the machine decides how long that takes."""
     value = store.metrics.value
-    assert value(Metric.FLUSHES, Trigger.JOURNAL) > 1
-    for source in ("segment", "journal", "buffer"):
-        assert value(Metric.READ_ROWS, source) > 100
+    seen = {
+        "transactions": stream.whole > TRANSACTIONS_MIN,
+        "transactions that are sent again": stream.given_up > 5,
+        "joined journals": joined,
+        "compactions": maintenance.compactions > 0,
+        "folds": maintenance.folds > 1,
+        "readers with enough rows, and with another base": readers.are_ready,
+        "flushes to the journal": value(Metric.FLUSHES, Trigger.JOURNAL) > 1,
+    } | {f"rows from {source}": value(Metric.READ_ROWS, source) > 100 for source in ("segment", "journal", "buffer")}
+    return [what for what, is_seen in seen.items() if not is_seen]

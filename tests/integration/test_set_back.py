@@ -213,7 +213,9 @@ async def test_a_history_that_is_looked_up_shows_until_it_is(
     async with looping(database, tmp_path) as loop:
         await loop.add("items", "items")
         database.execute("CHECKPOINT")
-        write(database, 3, "confirmed and forgotten")
+        write(database, 3, "confirmed, and maybe saved with the checkpoint")
+        await loop.caught_up()
+        database.execute("CREATE TABLE others ()")  # which is confirmed by itself, and forgotten for certain
         await loop.caught_up()
     server.stop("immediate")
     server.start()
