@@ -75,7 +75,7 @@ def read_stream_record(disk: Disk) -> StreamRecord | None:
     with named_faults(PATH, shared=True):
         if not disk.exists(PATH):
             return None
-        data = disk.read(PATH, 0, disk.size(PATH))
+        data = small_file.content(disk, PATH)
     try:
         return StreamRecord.decoded(small_file.decode(data, PATH))
     except StorageError as error:

@@ -25,7 +25,7 @@ def read_doubts(disk: Disk, names: Iterable[str]) -> Doubts:
     for name in names:
         if layout.is_doubts(name):
             path = f"{layout.JOURNAL}/{name}"
-            facts = small_file.decode(disk.read(path, 0, disk.size(path)), path)
+            facts = small_file.read(disk, path)
             if facts.get("format") != FORMAT:
                 raise UnknownFormat(
                     f"the file has format {facts.get('format')}, this program reads {FORMAT}", path=path

@@ -77,7 +77,7 @@ def _read(disk: Disk, log: int, reader: str) -> Lease | None:
     """A lease; None if it was given back meanwhile."""
     path = layout.lease_path(log, reader)
     try:
-        facts = small_file.decode(disk.read(path, 0, disk.size(path)), path)
+        facts = small_file.read(disk, path)
         if facts["format"] != FORMAT:
             raise UnknownFormat(f"the lease has format {facts['format']}, this program reads {FORMAT}", path=path)
         return Lease(log, reader, LogOffset.parse(facts["offset"]), int(facts["expires_at"]))

@@ -63,7 +63,7 @@ def read_log(disk: Disk, log: int) -> LogFacts:
     """
     path = layout.log_facts(log)
     try:
-        return LogFacts.decode(disk.read(path, 0, disk.size(path)), path)
+        return LogFacts.decode(small_file.content(disk, path), path)
     except NotADirectoryError:
         pass
     except FileNotFoundError:

@@ -11,6 +11,9 @@ from storage.layout import TEMPORARY_SUFFIX
 
 _CHECKSUM_SIZE: Final = len("\ncrc32 00000000\n")
 
+_FIRST_READ_BYTES: Final = 4096
+"""More than most of them have; what is longer is read again, twice as much at a time."""
+
 
 def encode(facts: dict[str, Any]) -> bytes:
     """The bytes of the file; people can read them too."""
@@ -18,20 +21,33 @@ def encode(facts: dict[str, Any]) -> bytes:
     return data + b"\ncrc32 %08x\n" % zlib.crc32(data)
 
 
-def decode(content: bytes, path: str) -> dict[str, Any]:
+def decode(data: bytes, path: str) -> dict[str, Any]:
     """The facts. Raises `UnknownFormat` for what is no such file, `CorruptBlock` for one that was changed."""
-    data, checksum = content[:-_CHECKSUM_SIZE], content[-_CHECKSUM_SIZE:]
+    text, checksum = data[:-_CHECKSUM_SIZE], data[-_CHECKSUM_SIZE:]
     if not checksum.startswith(b"\ncrc32 "):
         raise UnknownFormat("the file does not end with its checksum", path=path)
-    if checksum != b"\ncrc32 %08x\n" % zlib.crc32(data):
+    if checksum != b"\ncrc32 %08x\n" % zlib.crc32(text):
         raise CorruptBlock("the file does not match its checksum", path=path)
     try:
-        facts = orjson.loads(data)
+        facts = orjson.loads(text)
     except orjson.JSONDecodeError:
         raise UnknownFormat("the file is not JSON", path=path) from None
     if not isinstance(facts, dict):
         raise UnknownFormat("the file holds no facts by name", path=path)
     return facts
+
+
+def content(disk: Disk, path: str) -> bytes:
+    """All of one file: asking for its size first would cut another one that took the name meanwhile."""
+    size = _FIRST_READ_BYTES
+    while len(data := disk.read(path, 0, size)) == size:
+        size *= 2
+    return data
+
+
+def read(disk: Disk, path: str) -> dict[str, Any]:
+    """The facts in a file, as `decode` gives them. Raises `OSError`, too."""
+    return decode(content(disk, path), path)
 
 
 def write(disk: Disk, path: str, facts: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def create_once(disk: Disk, path: str, facts: dict[str, Any], unique: str) -> bo
 def read_record(disk: Disk, path: str) -> dict[str, Any] | None:
     """A record's facts; None if there is none."""
     try:
-        return small_file.decode(disk.read(path, 0, disk.size(path)), path)
+        return small_file.read(disk, path)
     except FileNotFoundError:
         return None
 
