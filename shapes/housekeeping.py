@@ -24,7 +24,6 @@ from shapes.reconciliation import reconcile, settle_publication
 from shapes.registry import EXPIRED
 from shapes.snapshot_transaction import look
 from storage.errors import SharedDiskFault
-from storage.flush import FlushJob
 from storage.log_counts import fault_of, flush_in_flight, log_bytes
 
 logger = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ class Housekeeping:
         self._house = house
         self._stall_seconds = stall_seconds
         self._log_bytes_max = log_bytes_max
-        self._flush_seen: FlushJob | None = None
+        self._flush_seen: int | None = None
         self._looked_at = house.clocks.monotonic()
         self._idle_seconds = idle_seconds
         self._shapes_max = shapes_max
@@ -114,7 +113,7 @@ class Housekeeping:
         """A fault, or one flush that has been under way since the last look."""
         flush, seen = flush_in_flight(self._house.store), self._flush_seen
         self._flush_seen = flush
-        return self._house.store.fault is not None or (flush is not None and flush is seen)
+        return self._house.store.fault is not None or (flush is not None and flush == seen)
 
     async def _end_oversized(self) -> None:
         for member in self._house.collector.members:

@@ -54,6 +54,8 @@ class Flushed(NamedTuple):
 class FlushJob:
     """The writes of one flush, in the order in which they are made."""
 
+    number: int
+    """Of this process's flushes."""
     written_at: int
     triggers: dict[int, Trigger]
     repairs: list[Repair]

@@ -66,6 +66,8 @@ class FlushControl:
         )
         self._waiting = {is_young: WaitingLogs(logs.index) for is_young in (True, False)}
         self.job: FlushJob | None = None
+        self._begun = 0
+        """Flushes so far."""
         self.fault: SharedDiskFault | None = None
         """Why writing pauses; cleared by the first write that succeeds, or when nothing is left to write."""
         self._retry_at = 0.0
@@ -222,7 +224,8 @@ class FlushControl:
         written_at: int,
     ) -> FlushJob:
         triggers = {log.number: trigger for log, trigger in (*own, *small)}
-        job = FlushJob(written_at, triggers, self._logs.index.repairs, copy=copy)
+        self._begun += 1
+        job = FlushJob(self._begun, written_at, triggers, self._logs.index.repairs, copy=copy)
         job.gives_back = self._written >= limits.FLUSH_RELEASE_BYTES or Trigger.QUIET in triggers.values()
         self._written = 0 if job.gives_back else self._written
         for log, _ in own:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from storage.bases import Base
 from storage.disk import Disk
 from storage.errors import LogFault
-from storage.flush import FlushJob
 from storage.folder_reader import FolderReader
 from storage.journal import JournalIndex, JournalShare
 from storage.offset import SNAPSHOT_END, LogOffset
@@ -68,9 +67,13 @@ def fault_of(store: Store, log: int) -> LogFault | None:
         return None if opened is None else opened.state.fault
 
 
-def flush_in_flight(store: Store) -> FlushJob | None:
-    """The flush under way: the same one at two looks says that the disk does not answer."""
-    return store._control.job  # noqa: SLF001 - of the same package
+def flush_in_flight(store: Store) -> int | None:
+    """The number of the flush under way: the same one at two looks says that the disk does not answer.
+
+    Not the flush itself: who kept that until the next look would keep all of its rows in memory.
+    """
+    job = store._control.job  # noqa: SLF001 - of the same package
+    return None if job is None else job.number
 
 
 def pending_bytes(store: Store, log: int) -> int:

@@ -22,7 +22,6 @@ from cdc.status.slot_watch import SlotWatch
 from cdc.wording import size_words
 from flush_tracker.explanation import Hold
 from storage.errors import StorageError
-from storage.flush import FlushJob
 from storage.log_counts import flush_in_flight
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ class Insurer:
         self._app = app
         self._watch = watch
         self._looked: SlotLook | None = None
-        self._flush_seen: FlushJob | None = None
+        self._flush_seen: int | None = None
         self._told_why = ""
 
     @contextlib.asynccontextmanager
@@ -124,7 +123,7 @@ class Insurer:
         flush, seen = flush_in_flight(self._app.house.store), self._flush_seen
         self._flush_seen = flush
         faults = (self._app.house.store.fault, self._app.acknowledger.fault)
-        return any(fault is not None for fault in faults) or (flush is not None and flush is seen)
+        return any(fault is not None for fault in faults) or (flush is not None and flush == seen)
 
     @property
     def _does(self) -> str:

@@ -38,6 +38,7 @@ from storage.faulty_disk import Fault, FaultyDisk, Operation, Rule, Script
 from storage.folder_reader import FolderReader
 from storage.incoming import FragmentShares
 from storage.limits import FAULT_RETRY_SECONDS
+from storage.log_counts import flush_in_flight
 from storage.log_facts import LogFacts, write_log
 from storage.memory_disk import MemoryDisk, strictest
 from storage.metrics import Metric
@@ -317,6 +318,21 @@ def test_what_comes_within_a_period_is_one_flush_and_then_there_is_none() -> Non
     rig.clock.seconds += 100.0
     assert rig.store.begin_flush() is None
     assert rig.store.metrics.value(Metric.FLUSHES, Trigger.AGE.value) == 1
+
+
+def test_a_flush_under_way_is_known_by_its_number() -> None:
+    """Who looks from time to time keeps that, and not the flush with all of its rows."""
+    rig = Rig()
+    seen: list[int | None] = []
+    for tx in (1, 2):
+        rig.write(tx)
+        job = rig.store.begin_flush(demand=[1])
+        assert job is not None
+        seen += [flush_in_flight(rig.store), flush_in_flight(rig.store)]
+        job.run(rig.disk)
+        rig.store.end_flush(job)
+        seen.append(flush_in_flight(rig.store))
+    assert seen == [1, 1, None, 2, 2, None]
 
 
 # Waiting.
