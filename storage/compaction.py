@@ -89,7 +89,7 @@ def _choose(
         if chosen and size > options.bytes_max:
             break
         if segment.damage is not None:
-            raise segment.damage
+            raise segment.damage.anew()
         chosen.append(segment)
     only_one_again = len(chosen) == 1 and chosen[0].name.generation > 0
     return [] if only_one_again else chosen

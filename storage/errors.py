@@ -10,7 +10,7 @@ Three families decide what happens next, and nothing else needs to look closer:
 import contextlib
 import errno
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class StorageError(Exception):
@@ -29,6 +29,14 @@ class StorageError(Exception):
         said = f"[{self.code}] {self.message}" + (f" ({facts})" if facts else "")
         stop = "" if said.endswith((".", "?", "!")) else "."
         return f"{said}{stop} {self.hint}" if self.hint else said
+
+    def anew(self) -> Self:
+        """The same error without a past, to be kept, or raised by each who meets it.
+
+        One that was raised holds the frames it came through and all of their variables, and gets more with every raise:
+        a damage that is met by each read would hold the rows of each.
+        """
+        return type(self)(self.message, **self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.facts)

@@ -350,7 +350,7 @@ class FlushControl:
         if isinstance(failure, SharedDiskFault):
             if self.fault is None:
                 logger.error("writing pauses: %s", failure)
-            self.fault = failure
+            self.fault = failure.anew()
             self._retry_at = now + self._options.fault_retry_seconds
         elif self.fault is not None and any(file.stage is Stage.DONE for file in job.files):
             logger.warning("writing resumes after: %s", self.fault)

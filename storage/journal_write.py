@@ -105,7 +105,7 @@ class JournalCopy:
         fault = from_os_error(rows, rows.filename or share.ref.path) if isinstance(rows, OSError) else rows
         if not (self.leaves_unreadable and isinstance(fault, LogFault)):
             raise fault
-        self.unreadable.setdefault(share.entry.log, fault)
+        self.unreadable.setdefault(share.entry.log, fault.anew())
         return None
 
 

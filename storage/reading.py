@@ -120,7 +120,7 @@ def read(view: LogView, after: LogOffset, max_bytes: int | None) -> ReadResult:
     """
     if after > view.visible:
         if view.fault is not None:
-            raise view.fault
+            raise view.fault.anew()
         raise AboveUpper(f"the log ends at {view.visible}", asked=after, handle=view.handle)
     return _Reading(view, after, max_bytes).run()
 
@@ -148,7 +148,7 @@ class _Reading:
                 if limited:
                     break
             if self._view.fault is not None and not limited:
-                raise self._view.fault
+                raise self._view.fault.anew()
         except (LogFault, Refetch):
             if not self._rows:
                 raise

@@ -86,7 +86,7 @@ def _fold_prefix(
         for segment in list(files.segments):
             segment.load(disk)
             if segment.damage is not None:
-                raise segment.damage
+                raise segment.damage.anew()
         held = leases.held_from(disk, log, now=now)
         with store.lock:
             prefix = over_limit(files, policy, now=now, held=held)

@@ -296,7 +296,7 @@ class ShapeLog:
 
     def poison(self, fault: LogFault) -> list[Share]:
         """Take no more rows. What is durable stays; the shares in memory are returned, to be let go."""
-        self.fault = fault
+        self.fault = fault.anew()
         shares, self.pending = self.pending, []
         self.pending_rows = self.pending_size = self.loose = 0
         self.visible = self.durable

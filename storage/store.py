@@ -278,7 +278,7 @@ class Store:
         while dirty := self._dirty_logs():
             flushed += (news := self.flush(demand=dirty))
             if self.fault:
-                raise self.fault
+                raise self.fault.anew()
             if not news and seen == dirty == self._dirty_logs():
                 raise Misuse("logs stay dirty, though nothing prevents their flush", logs=dirty[:5])
             seen = dirty

@@ -105,7 +105,7 @@ class StoreReader:
                 if ref.header.rows:
                     yield self._cache.piece(ref, ReadSource.SEGMENT)
             if segment.damage is not None:
-                raise segment.damage
+                raise segment.damage.anew()
         for share in shares:
             if share.entry.rows:
                 yield self._cache.share_piece(share)

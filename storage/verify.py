@@ -128,7 +128,7 @@ class _Verifier:
             for entry in entries:
                 _check_rows(ref, [batch.slice(entry.row, entry.rows)], entry.rows, entry.first, entry.last)
         except StorageError as error:
-            look.errors += [(log, error) for log in sorted({entry.log for entry in entries})]
+            look.errors += [(log, error.anew()) for log in sorted({entry.log for entry in entries})]
 
     # Logs
 

@@ -71,7 +71,7 @@ class Noting:
             error = from_os_error(error, self._path)
         if not isinstance(error, StorageError):
             return False
-        self._look.errors.append((self._log, error))
+        self._look.errors.append((self._log, error.anew()))  # without the rows at hand
         return True
 
 
