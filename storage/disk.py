@@ -58,7 +58,7 @@ class Disk(Protocol):
         """Cut the file to its first `size` bytes."""
 
     def read(self, path: str, position: int, size: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        """Up to `size` bytes from `position`, all of one file, whoever takes its name; fewer only at its end."""
 
     def read_buffer(self, path: str, position: int, size: int) -> memoryview:
         """As `read`, for large pieces that live for a while."""
@@ -216,6 +216,14 @@ class LocalDisk:
     def close(self) -> None:
         """Close all that is open; using the disk again opens it again."""
         self._descriptors.close()
+
+
+def size_if_there(disk: Disk, path: str) -> int:
+    """For sums that are shown: 0 where it cannot be told, since a name that was seen may be gone a moment later."""
+    try:
+        return disk.size(path)
+    except OSError:
+        return 0
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ be stale a moment later, so a look is repeated, a bounded number of times, when 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -33,6 +33,15 @@ from storage.scan import BlockRef, scan
 from storage.segments import LogFiles, Segment, list_segments
 
 Result = TypeVar("Result")
+
+
+class Holdings(NamedTuple):
+    """What a log has on disk."""
+
+    bases: list[Base]
+    segments: list[Segment]
+    shares: list[JournalShare]
+    visible: LogOffset
 
 
 class FolderReader:
@@ -68,6 +77,23 @@ class FolderReader:
     def read(self, log: int, after: LogOffset, max_bytes: int | None = None) -> ReadResult:
         """The rows above `after` that are on disk; see `storage.reading.read` for limits and errors."""
         return self._attempt(log, lambda: read(self._view(log, after), after, max_bytes))
+
+    def holdings(self, log: int) -> Holdings:
+        """All that a log has on disk, loaded. The end of the last segment may be torn: that is no damage here."""
+
+        def attempt() -> Holdings:
+            with self._lock:
+                self._look_at_journal()
+                shares = self._journal.shares_of(log)
+                segments = self._look_at_segments(log)
+                for segment in segments:
+                    self._look_at(segment, is_last=segment is segments[-1])
+                bases = self._look_at_bases(log)
+                visible = self._upper(LogFiles(log, segments, bases), shares)
+            read_log(self._disk, log)
+            return Holdings(bases, segments, shares, visible)
+
+        return self._attempt(log, attempt)
 
     def folded_ranges(self, log: int) -> pa.RecordBatch:
         """The ranges inside which no version may be cut (`storage.ledger.may_cut_at`). Look again after reading."""

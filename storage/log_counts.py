@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from storage.bases import Base
-from storage.disk import Disk
+from storage.disk import Disk, size_if_there
 from storage.errors import LogFault
 from storage.folder_reader import FolderReader
-from storage.journal import JournalIndex, JournalShare
+from storage.journal import JournalShare
 from storage.offset import SNAPSHOT_END, LogOffset
-from storage.scan import scan
-from storage.segments import Segment, list_segments
+from storage.segments import Segment
 from storage.store import Store
+from storage.store_reader import with_new_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,10 @@ class LogCounts:
 
 def counts_of(store: Store, log: int) -> LogCounts:
     """Of a log of a store; opens it if nobody has yet. Raises `UnknownLog`."""
+    return with_new_views(lambda: _counts_of(store, log))
+
+
+def _counts_of(store: Store, log: int) -> LogCounts:
     with store.lock:
         opened = store.log(log)
         state = opened.state
@@ -45,19 +49,14 @@ def counts_of(store: Store, log: int) -> LogCounts:
     return LogCounts(visible, durable, rows, bytes_of(store.disk, bases, segments), fault)
 
 
-def counts_in_folder(disk: Disk, reader: FolderReader, index: JournalIndex, log: int) -> LogCounts:
+def counts_in_folder(disk: Disk, reader: FolderReader, log: int) -> LogCounts:
     """As another process sees it, which knows of nothing that is not on disk. Raises what reading raises."""
-    visible = reader.upper(log)
-    segments, _ = list_segments(disk, log)
-    for segment in segments:
-        segment.load(disk)
-    # The end of the last one may be torn: it is being written, or a crash left it so. That is no damage.
-    faults = [one.damage for one in segments[:-1]] + [scan(disk, one.path).damage for one in segments[-1:]]
-    bases = reader.bases(log)
-    faults += [base.damage for base in bases]
+    found = reader.holdings(log)
+    faults = [one.damage for one in found.segments] + [one.damage for one in found.bases]
     fault = next((one for one in faults if one is not None), None)
-    rows = rows_of(bases, segments, index.shares_of(log), visible)
-    return LogCounts(visible, visible, rows, bytes_of(disk, bases, segments), fault)
+    rows = rows_of(found.bases, found.segments, found.shares, found.visible)
+    size = bytes_of(disk, found.bases, found.segments)
+    return LogCounts(found.visible, found.visible, rows, size, fault)
 
 
 def fault_of(store: Store, log: int) -> LogFault | None:
@@ -122,4 +121,4 @@ def rows_of(
 def bytes_of(disk: Disk, bases: Iterable[Base], segments: Iterable[Segment]) -> int:
     """Of files that are still there."""
     paths = [*(base.path for base in bases), *(segment.path for segment in segments)]
-    return sum(disk.size(path) for path in paths if disk.exists(path))
+    return sum(size_if_there(disk, path) for path in paths)

@@ -37,7 +37,7 @@ class StoreReader:
 
     def read(self, log: int, after: LogOffset, max_bytes: int | None = None) -> ReadResult:
         """The visible rows above `after`; see `storage.reading.read` for limits and errors."""
-        result = _with_new_views(lambda: read(self._view(log, after), after, max_bytes))
+        result = with_new_views(lambda: read(self._view(log, after), after, max_bytes))
         self._note(log, result)
         return result
 
@@ -64,7 +64,7 @@ class StoreReader:
                 ref = find_chunk(self._store.log(log).files.bases, log, base, number)
             return None if ref is None else self._cache.rows(ref).batches[0]
 
-        rows = _with_new_views(attempt)
+        rows = with_new_views(attempt)
         if rows is not None:
             self._store.metrics.count(Metric.READS, ReadSource.BASE.value)
         return rows
@@ -131,7 +131,7 @@ def _loader(held: Share) -> Callable[[], LoadedRows]:
     return lambda: LoadedRows([held.batch()])
 
 
-def _with_new_views(attempt: Callable[[], Result]) -> Result:
+def with_new_views(attempt: Callable[[], Result]) -> Result:
     """Try again when a file went away between the look and the read: it is somewhere else now, or the log is gone."""
     for left in range(READ_ATTEMPTS_MAX, -1, -1):
         try:

@@ -14,7 +14,7 @@ from storage import layout
 from storage.bases import list_bases
 from storage.block import BlockHeader, BlockKind
 from storage.catalog import CatalogReader
-from storage.disk import Disk
+from storage.disk import Disk, size_if_there
 from storage.doubts import Doubts, read_doubts
 from storage.errors import CorruptBlock, Hole, StorageError, UnknownLog
 from storage.folder_reader import FolderReader
@@ -38,7 +38,7 @@ LOOKS_MAX: Final = 3
 def size_of(disk: Disk) -> int:
     """About how many bytes there are to read."""
     folders = [layout.JOURNAL, *(f"{layout.LOGS}/{log}" for log in disk.names(layout.LOGS))]
-    return sum(_size_if_there(disk, f"{folder}/{name}") for folder in folders for name in disk.names(folder))
+    return sum(size_if_there(disk, f"{folder}/{name}") for folder in folders for name in disk.names(folder))
 
 
 def verify(disk: Disk, on_bytes: Callable[[int], None]) -> Report:
@@ -229,10 +229,3 @@ def _check_rows(ref: BlockRef, batches: list[pa.RecordBatch], claimed: int, firs
 
 def _corrupt(ref: BlockRef, message: str) -> CorruptBlock:
     return CorruptBlock(message, path=ref.path, position=ref.position)
-
-
-def _size_if_there(disk: Disk, path: str) -> int:
-    try:
-        return disk.size(path)
-    except OSError:
-        return 0

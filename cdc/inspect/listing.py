@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from storage import layout
-from storage.disk import Disk
+from storage.disk import Disk, size_if_there
 from storage.errors import StorageError, UnknownLog
 from storage.folder_reader import FolderReader
 from storage.segments import list_segments
@@ -60,4 +60,4 @@ def listing_of(disk: Disk) -> Listing:
 
 def _bytes(disk: Disk, paths: list[str]) -> int:
     """Of the files that are still there."""
-    return sum(disk.size(path) for path in paths if disk.exists(path))
+    return sum(size_if_there(disk, path) for path in paths)

@@ -3,7 +3,6 @@
 Whoever holds G is in the writer's memory; here is what was confirmed, and what each log has on disk.
 """
 
-import contextlib
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -27,8 +26,6 @@ from storage.catalog_records import Life, Shape
 from storage.disk import LocalDisk
 from storage.errors import StorageError
 from storage.folder_reader import FolderReader
-from storage.journal import JournalIndex
-from storage.journal_scan import load_journal
 from storage.log_counts import LogCounts, counts_in_folder
 from storage.progress import ProgressReader, ProgressRecord
 
@@ -110,14 +107,11 @@ async def folder_status(disk: LocalDisk, database_url: str, slot: str) -> dict[s
 
 def counted(facts: FolderFacts) -> list[tuple[Shape, LogCounts | StorageError]]:
     """Each living shape with what its log has, or why that cannot be told."""
-    index = JournalIndex()
-    with contextlib.suppress(StorageError):
-        load_journal(facts.disk, index, confirmed_tx=0, on_torn=lambda *_: None)
     reader = FolderReader(facts.disk)
     found: list[tuple[Shape, LogCounts | StorageError]] = []
     for shape in facts.shapes:
         try:
-            found.append((shape, counts_in_folder(facts.disk, reader, index, shape.log)))
+            found.append((shape, counts_in_folder(facts.disk, reader, shape.log)))
         except StorageError as fault:
             found.append((shape, fault))
     return found
