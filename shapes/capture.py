@@ -64,11 +64,15 @@ class Capture:
     async def run(self) -> None:
         """Take what comes, for ever; raises what the session refuses to go on with."""
         while True:
-            delivery = await self._gathering.next(self._house.collector.touched_count)
-            async with self._house.turn:
-                await self._take(delivery)
-                self._house.turn.notify_all()
-            self._acknowledger.wake()
+            await self._go_on()
+
+    async def _go_on(self) -> None:
+        """What comes next, to its end: nothing of it is in hand while the next one is waited for."""
+        delivery = await self._gathering.next(self._house.collector.touched_count)
+        async with self._house.turn:
+            await self._take(delivery)
+            self._house.turn.notify_all()
+        self._acknowledger.wake()
 
     def _is_receiving(self) -> bool:
         return self._house.session.is_receiving

@@ -90,13 +90,13 @@ class Decoder:
     def feed(self, batch: CopyBatch) -> list[Event]:
         """Decode a batch; nothing of it is held back."""
         frames = sort_frames(batch)
-        self._events = []
         if len(frames.messages):
             self._decode(frames.messages)
         if frames.keepalive is not None:
             self._events.append(frames.keepalive)
         self._received = max(self._received, frames.received)
-        return self._events
+        events, self._events = self._events, []
+        return events
 
     def _decode(self, messages: CopyBatch) -> None:
         sizes = messages.ends - messages.starts

@@ -43,19 +43,20 @@ class EventStream:
         """From the first page to the end. Headers have been sent: what goes wrong ends the stream, orderly."""
         serving, settings = self._serving, self._serving.settings
         end = serving.now() + settings.sse_seconds
-        page, had_rows = first, bool(first.rows)
+        had_rows = bool(first.rows)
         try:
-            while True:
-                page = await self._send_all(page, client)
-                if had_rows or not await self._wait(page.seen, end, client):
-                    break
-                page = await self._page(page.next)
+            seen, after = await self._send_all(first, client)
+            while not had_rows and await self._wait(seen, end, client):
+                seen, after = await self._send_all(await self._page(after), client)
         except Problem:  # the client asks again, and is told then
             pass
         await client.send_body([])
 
-    async def _send_all(self, page: Page, client: Client) -> Page:
-        """Pages up to the end of the log, then `up-to-date`; nothing where there are none."""
+    async def _send_all(self, page: Page, client: Client) -> tuple[LogOffset, LogOffset]:
+        """Pages up to the end of the log, then `up-to-date`; nothing where there are none.
+
+        Returns what the last one has seen, and where the next one begins; who waits for that needs no page in memory.
+        """
         has_sent = False
         while page.rows:
             size = len(page.messages)
@@ -70,7 +71,7 @@ class EventStream:
             page = await self._page(page.next)
         if has_sent and page.is_end:  # it may be an empty one: behind a base there may be no log yet
             await client.send_body([_event(up_to_date(page.next.tx + 1))], more=True)
-        return page
+        return page.seen, page.next
 
     async def _wait(self, above: LogOffset, end: float, client: Client) -> bool:
         """Whether there is news before the stream's time is up."""

@@ -1,6 +1,7 @@
 """The loop with many shapes, and over their lives: a commit for a thousand, idle ones, names and generations."""
 
 import asyncio
+import gc
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from typing import cast
 import psycopg
 import pytest
 
+from cdc.source.fragments import Fragment
 from shapes.definition import Definition
 from shapes.household import Household
 from shapes.housekeeping import Housekeeping
@@ -22,6 +24,7 @@ from storage.catalog import Catalog
 from storage.catalog_records import Life
 from storage.clocks import Clocks
 from storage.disk import LocalDisk, folder_of
+from storage.flush import FlushJob
 from storage.flush_control import FlushOptions
 from storage.log_facts import LogFacts, list_logs
 from storage.offset import SNAPSHOT_END
@@ -34,6 +37,8 @@ from tests.waiting import eventually
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, v text, part int)"
 ALL = "SELECT id, v, part FROM items"
 SHAPES_COUNT = 1_000
+SOON_SECONDS = 5
+"""Before the server's next word, which lets go of what came before it."""
 
 
 @pytest.fixture
@@ -123,6 +128,23 @@ async def test_what_the_server_shows_is_demanded_no_longer(database: Database, t
         await loop.caught_up()
         await loop.app.housekeeping.go_round()
         assert not streamed.is_look_due
+
+
+async def test_what_was_taken_does_not_stay_in_memory(database: Database, tmp_path: Path) -> None:
+    """Until something else comes, which may take hours: a backlog's last fragment may have megabytes."""
+
+    def held() -> int:
+        gc.collect()
+        return sum(type(one) in (Fragment, FlushJob) for one in gc.get_objects())
+
+    others = held()
+    database.execute(ITEMS)
+    async with looping(database, tmp_path) as loop:
+        await loop.add("items")
+        database.execute("INSERT INTO items SELECT n, md5(n::text), 0 FROM generate_series(1, 5000) n")
+        await loop.caught_up()
+        await loop.app.housekeeping.go_round()
+        await eventually(lambda: held() <= others, "fragments and flushes to be gone", SOON_SECONDS)
 
 
 async def test_idle_shapes_without_a_name_end_and_free_slot_and_disk(database: Database, tmp_path: Path) -> None:
