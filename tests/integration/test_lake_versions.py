@@ -28,7 +28,7 @@ from tests.postgres import Database
 from tests.waiting import eventually
 
 ACCOUNTS = 30
-TRANSACTIONS_MAX = 3000
+TRANSACTIONS_MAX = 20_000
 VERSIONS = 12
 COLUMNS = {"checking": ["id", "cents", "note"], "savings": ["branch", "id", "cents"], "clock": ["id", "ticks"]}
 QUERIES: dict[str, LiteralString] = {
