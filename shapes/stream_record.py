@@ -73,9 +73,10 @@ def _members(listed: list[dict[str, Any]]) -> dict[int, Member]:
 def read_stream_record(disk: Disk) -> StreamRecord | None:
     """What the folder says; None for a new one."""
     with named_faults(PATH, shared=True):
-        if not disk.exists(PATH):
+        try:
+            data = small_file.content(disk, PATH)
+        except FileNotFoundError:
             return None
-        data = small_file.content(disk, PATH)
     try:
         return StreamRecord.decoded(small_file.decode(data, PATH))
     except StorageError as error:

@@ -45,6 +45,8 @@ def take_lease(disk: Disk, lease: Lease, *, now: int) -> None:
             raise UnknownLog(f"there is no log {lease.log}")
         facts = {"format": FORMAT, "offset": str(lease.offset), "expires_at": lease.expires_at}
         small_file.write(disk, path, facts)
+    except FileNotFoundError:
+        raise UnknownLog(f"log {lease.log} was removed") from None
     except OSError as error:
         raise from_os_error(error, path) from None
 

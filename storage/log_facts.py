@@ -1,5 +1,7 @@
 """The facts fixed when a log is born, as every process that reads it needs them: `log.json` in its folder."""
 
+import contextlib
+import errno
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -10,6 +12,9 @@ from storage.limits import CHUNK_WIRE_BYTES
 from storage.shape_log import Mode
 
 FORMAT: Final = 1
+
+_LISTINGS_MAX: Final = 4
+"""Of a folder that is removed: each lease that is renewed at that moment asks for another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,20 @@ def remove_log(disk: Disk, log: int) -> None:
         disk.rename(facts, facts + layout.TEMPORARY_SUFFIX)
         disk.sync_folder(folder)
     if disk.exists(folder):
-        for name in sorted(disk.names(folder), key=layout.is_temporary):  # what says that it is removed, last
-            disk.remove(f"{folder}/{name}")
-        disk.remove_folder(folder)
+        _empty(disk, folder)
         disk.sync_folder(layout.LOGS)
+
+
+def _empty(disk: Disk, folder: str) -> None:
+    """Remove a folder with its files, of which somebody may take back a lease meanwhile, or renew one."""
+    for left in range(_LISTINGS_MAX - 1, -1, -1):
+        for name in sorted(disk.names(folder), key=layout.is_temporary):  # what says that it is removed, last
+            with contextlib.suppress(FileNotFoundError):
+                disk.remove(f"{folder}/{name}")
+        try:
+            disk.remove_folder(folder)
+        except OSError as error:
+            if not left or error.errno != errno.ENOTEMPTY:
+                raise
+        else:
+            return

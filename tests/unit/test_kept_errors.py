@@ -74,6 +74,7 @@ def test_a_damage_that_every_read_meets_does_not_grow() -> None:
 
 def test_why_a_log_stopped_does_not_grow_and_keeps_no_flush(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)  # pytest would keep what was logged, and the error with it
+    others = alive(FlushJob)
     rig = Rig(options=options(3000, 10**9))
     rig.write(1)
     rig.store.flush(demand=[1])
@@ -84,11 +85,12 @@ def test_why_a_log_stopped_does_not_grow_and_keeps_no_flush(caplog: pytest.LogCa
     assert rig.store.log(1).state.fault is not None
     first, *_, last = (refused(rig, LogOffset(2, 9)) for _ in range(20))
     assert frames_of(last) == frames_of(first)
-    assert alive(FlushJob) == 0
+    assert alive(FlushJob) <= others
 
 
 def test_a_doubt_keeps_no_flush(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)  # pytest would keep what was logged, and the error with it
+    others = alive(FlushJob, JournalCopy)
     rig = Rig(options=options(10**9, 9000))
     for log in (2, 3):
         rig.create(log)
@@ -101,12 +103,13 @@ def test_a_doubt_keeps_no_flush(caplog: pytest.LogCaptureFixture) -> None:
             rig.write(10 * tx + log, log=log, text="x" * 1000)
         rig.store.flush_all()
     assert set(rig.store.logs.found.doubts) == {1}
-    assert (alive(FlushJob), alive(JournalCopy)) == (0, 0)
+    assert alive(FlushJob, JournalCopy) <= others
 
 
-def alive(kind: type) -> int:
+def alive(*kinds: type) -> int:
+    """Those that other tests have left are among them."""
     gc.collect()
-    return sum(type(one) is kind for one in gc.get_objects())
+    return sum(type(one) in kinds for one in gc.get_objects())
 
 
 def test_a_damaged_folder_is_verified_in_the_memory_of_a_block(tmp_path: Path) -> None:

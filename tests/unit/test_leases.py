@@ -8,6 +8,8 @@ Invariants:
 
 import contextlib
 import errno
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -19,10 +21,11 @@ from storage.errors import InvalidLease, SharedDiskFault, StorageError, UnknownF
 from storage.faulty_disk import Fault, FaultyDisk, Operation, Rule, Script
 from storage.leases import Lease, end_lease, held_from, leases, take_lease
 from storage.limits import LEASE_SECONDS_MAX
-from storage.log_facts import LogFacts, write_log
+from storage.log_facts import LogFacts, remove_log, write_log
 from storage.memory_disk import MemoryDisk
 from storage.offset import BEFORE_ALL, OP_INFINITE, SNAPSHOT_END, LogOffset
 from tests.crash.harness import Acknowledge, for_each_crash
+from tests.unit.hooked_disk import Once, hooked
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -124,6 +127,38 @@ def test_only_a_log_can_be_leased() -> None:
     assert leases(disk, 2, now=NOW) == []
     assert held_from(disk, 2, now=NOW) is None
     end_lease(disk, 2, "lake")
+
+
+def test_who_renews_the_lease_of_a_log_that_goes_is_told_so() -> None:
+    for place in range(1, 100):
+        inner = disk_with_log()
+        hook = Once(place, partial(remove_log, inner, 1), armed=True)
+        with contextlib.suppress(UnknownLog):
+            take(hooked(inner, hook), lease())
+        if not hook.came:
+            break
+        assert inner.names("logs/1") == []
+    assert place > 5
+
+
+@pytest.mark.parametrize("act", [take_lease, end_lease])
+def test_a_log_goes_whatever_becomes_of_its_leases_meanwhile(act: Callable[..., None]) -> None:
+    def meanwhile() -> None:
+        with contextlib.suppress(UnknownLog):
+            if act is take_lease:
+                take(inner, lease())
+            else:
+                end_lease(inner, 1, lease().reader)
+
+    for place in range(1, 100):
+        inner = disk_with_log()
+        take(inner, lease(LogOffset(5, 0)), lease(reader="other"))
+        hook = Once(place, meanwhile, armed=True)
+        remove_log(hooked(inner, hook), 1)
+        if not hook.came:
+            break
+        assert inner.names("logs") == []
+    assert place > 5
 
 
 GOOD: dict[str, object] = {"format": 1, "offset": "5_0", "expires_at": NOW + 1}
