@@ -55,7 +55,7 @@ class FlushJob:
     """The writes of one flush, in the order in which they are made."""
 
     number: int
-    """Of this process's flushes."""
+    """Of the store's flushes, from 1."""
     written_at: int
     triggers: dict[int, Trigger]
     repairs: list[Repair]
