@@ -94,18 +94,26 @@ class Registry:
         logs = self._by_identity.get(definition.identity, ())
         return self._newest(logs[-1]) if logs else None
 
+    def heir(self, handle: str) -> Entry | None:
+        """The same shape as it is now: the handle itself, a newer one of its log, or a successor."""
+        last = self._last_of_line(handle)
+        return None if last is None else self._newest(last.log)
+
     def replacement(self, handle: str) -> Entry | None:
-        """Who stands where this handle stood: itself, a newer handle of its log, a successor, or an equal shape."""
+        """Who stands where this handle stood, for its readers: its heir, or an equal shape."""
+        last = self._last_of_line(handle)
+        return None if last is None else self._newest(last.log) or self.defined(_definition(last))
+
+    def _last_of_line(self, handle: str) -> Shape | None:
+        """A handle whose log lives, of the handle's line of successors; else the last one there was."""
         shape = self._state.shapes.get(handle)
-        while shape is not None:
-            if entry := self._newest(shape.log):
-                return entry
+        while shape is not None and self._newest(shape.log) is None:
             newest = self._state.newest_of(shape.log) or shape
             following = self._state.shapes.get(newest.successor or "")
             if following is None:
-                return self.defined(_definition(newest))
+                return newest
             shape = following
-        return None
+        return shape
 
     def reasons_since(self, handle: str) -> frozenset[str]:
         """Why the handle, and those that followed on the same log, gave way to newer ones."""

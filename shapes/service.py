@@ -190,9 +190,12 @@ class ShapeService:
             was_coming = await self.nursery.withdraw(name)
             if await asyncio.to_thread(registry.withdrawn, name) or was_coming:
                 return name
-        living = self.living(shape)
-        await self.remove(living.handle)
-        return living.handle
+        entry = self.known(shape)
+        heir = registry.heir(entry.handle)  # and no equal shape: who removes one twice must not remove another's
+        if heir is None:
+            raise UnknownShape(f"the shape ended: {entry.shape.reason}", shape=shape)
+        await self.remove(heir.handle)
+        return heir.handle
 
     async def remove(self, handle: str) -> None:
         """End a shape because somebody wants it; one with a name gets no successor, and its name is free."""

@@ -14,11 +14,13 @@ import pytest
 
 from cdc.source.fragments import Fragment
 from shapes.definition import Definition
+from shapes.errors import UnknownShape
 from shapes.household import Household
 from shapes.housekeeping import Housekeeping
 from shapes.limits import ACKNOWLEDGE_SECONDS
 from shapes.registry import EXPIRED, REMOVED, Entry, Registry
 from shapes.requests import Request, define
+from shapes.service import ShapeService
 from shapes.tables import find_table
 from storage.catalog import Catalog
 from storage.catalog_records import Life
@@ -195,6 +197,19 @@ async def test_above_the_limit_the_longest_unused_shapes_end(database: Database,
         registry.touch(some[0].handle, house.clocks.monotonic())
         await Housekeeping(house, idle_seconds=3600.0, shapes_max=2).go_round()
         assert {entry.handle for entry in registry.living()} == {named.handle, some[0].handle}
+
+
+async def test_who_removes_a_shape_twice_removes_no_equal_one(database: Database, tmp_path: Path) -> None:
+    database.execute(ITEMS)
+    async with looping(database, tmp_path) as loop:
+        service = ShapeService(loop.app.house, loop.app.nursery)
+        mine, theirs = await loop.add("items"), await loop.add("items", "theirs")
+        assert mine.definition.identity == theirs.definition.identity
+        assert await service.remove_named(mine.handle) == mine.handle
+        with pytest.raises(UnknownShape, match="removed"):
+            await service.remove_named(mine.handle)
+        assert service.living(mine.handle).handle == theirs.handle, "its readers find the equal one"
+        assert await service.remove_named("theirs") == theirs.handle
 
 
 async def test_a_name_leads_to_the_present_generation(database: Database, tmp_path: Path) -> None:
