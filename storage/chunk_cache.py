@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from storage.errors import Misuse
+from storage.errors import Misuse, StorageError
 from storage.limits import BLOCK_CACHE_BYTES_MAX, WAIT_SECONDS_MAX
 
 Key = TypeVar("Key", bound=Hashable)
@@ -102,7 +102,7 @@ class ChunkCache(Generic[Key, Value]):
                     self._keep(key, value, size)
             flight.value = value
         except Exception as error:
-            flight.error = error
+            flight.error = _without_past(error)
             raise
         finally:
             # Also when the maker was interrupted: those who wait then find neither value nor error.
@@ -115,7 +115,7 @@ class ChunkCache(Generic[Key, Value]):
     def _join(self, flight: _Flight[Value], make: Callable[[], tuple[Value, int]]) -> Value:
         flight.done.wait(self._wait_seconds_max)
         if flight.error is not None:
-            raise flight.error
+            raise _without_past(flight.error)
         # A maker that hangs or was interrupted is no reason to hang or fail as well.
         return flight.value if flight.value is not None else make()[0]
 
@@ -141,3 +141,8 @@ class ChunkCache(Generic[Key, Value]):
 
     def _forget(self, key: Key) -> None:
         self.bytes -= self._kept.pop(key)[1]
+
+
+def _without_past(error: Exception) -> Exception:
+    """A flight that holds the frames that know it would stay until somebody collects garbage, with the rows in them."""
+    return error.anew() if isinstance(error, StorageError) else error

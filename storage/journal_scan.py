@@ -49,7 +49,7 @@ def load_blocks(disk: Disk, index: JournalIndex, file: JournalFile, *, confirmed
             try:
                 directory = _directory(disk, ref)
             except CorruptBlock as error:
-                _note(file, Unreadable(ref.position, error, None))
+                _note(file, Unreadable(ref.position, error.anew(), None))
                 file.size = ref.end
                 continue
             index.add_block(file, ref, directory)

@@ -86,7 +86,10 @@ class Pages:
             flight = asyncio.get_running_loop().run_in_executor(self._threads, make)
             self._flights[key] = flight
             flight.add_done_callback(partial(self._landed, lasting, key))
-        return await asyncio.shield(flight)
+        try:
+            return await asyncio.shield(flight)
+        finally:
+            del flight  # an error of it would hold this frame, and be held by it, with the rows that were at hand
 
     def _landed(self, lasting: Hashable, key: Hashable, flight: "asyncio.Future[Page]") -> None:
         del self._flights[key]

@@ -4,6 +4,7 @@ The disk is the real one, behind one that refuses what it is told to (`FaultyDis
 """
 
 import asyncio
+import gc
 import errno
 import threading
 import time
@@ -23,6 +24,7 @@ from storage.clocks import Clocks
 from storage.disk import LocalDisk
 from storage.faulty_disk import Fault, FaultyDisk, Operation
 from storage.flush_control import FlushOptions
+from storage.flush import FlushJob
 from storage.log_counts import flush_in_flight
 from storage.log_facts import list_logs
 from storage.store import StoreOptions
@@ -145,7 +147,7 @@ async def test_nobody_stalls_while_nobody_looks(
 ) -> None:
     """The process was stopped for minutes, with rows on their way to the disk: that is no fault of their shapes."""
     monkeypatch.setattr("shapes.housekeeping.HOUSEKEEPING_SECONDS", 3600.0)  # the test's own rounds
-    stopped_seconds = 0.0
+    stopped_seconds, others = 0.0, flushes_in_memory()
     clocks = Clocks(monotonic=lambda: time.monotonic() + stopped_seconds)
     async with running(AppSettings(database.conninfo(), tmp_path), clocks) as app:
         loop, house = Loop(app, database), app.house
@@ -164,6 +166,14 @@ async def test_nobody_stalls_while_nobody_looks(
         assert done, "it waits for no disk"
         await follows(loop, "UPDATE items SET v = 'after' WHERE id = 1")
         assert loop.living("items").handle == entry.handle
+        del going, done  # they remember where they were
+        await eventually(lambda: flushes_in_memory() <= others, "the flush that it looked at to be gone", 5)
+
+
+def flushes_in_memory() -> int:
+    """Those that other tests have left are among them."""
+    gc.collect()
+    return sum(type(one) is FlushJob for one in gc.get_objects())
 
 
 async def test_who_is_removed_while_its_table_is_looked_at_has_ended_once(

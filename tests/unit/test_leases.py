@@ -8,11 +8,12 @@ Invariants:
 
 import contextlib
 import errno
+import threading
 from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from storage import small_file
@@ -159,6 +160,62 @@ def test_a_log_goes_whatever_becomes_of_its_leases_meanwhile(act: Callable[..., 
             break
         assert inner.names("logs") == []
     assert place > 5
+
+
+class Stepped:
+    """A lease that is taken on a thread, one operation of the disk for each `step`."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.outcome = ""
+        self._goes, self._stands = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._take, args=(hooked(disk, self._stop),), daemon=True)
+        self._thread.start()
+        self._stands.acquire()
+
+    def step(self) -> None:
+        if not self.outcome:
+            self._goes.release()
+            self._stands.acquire()
+
+    def end(self) -> None:
+        while not self.outcome:
+            self.step()
+        self._thread.join()
+
+    def _stop(self, *_: object) -> None:
+        self._stands.release()
+        self._goes.acquire()
+
+    def _take(self, disk: Disk) -> None:
+        try:
+            take(disk, lease())
+            self.outcome = "taken"
+        except UnknownLog:
+            self.outcome = "unknown"
+        except BaseException as failure:  # noqa: BLE001 - told to the test
+            self.outcome = repr(failure)
+        self._stands.release()
+
+
+@given(steps=st.lists(st.integers(0, 4), max_size=8))
+@example(steps=[2, 0, 0, 3])
+@example(steps=[2, 0, 0, 1, 3])
+@example(steps=[2, 0, 1, 1, 1, 1])
+def test_a_log_goes_beside_whoever_is_about_to_take_a_lease(steps: list[int]) -> None:
+    """Who has seen that the log is there makes files in a folder that is being emptied."""
+    disk = disk_with_log()
+    taking, places = Stepped(disk), iter(steps)
+
+    def meanwhile(*_: object) -> None:
+        for _step in range(next(places, 0)):
+            taking.step()
+
+    try:
+        remove_log(hooked(disk, meanwhile), 1)
+    finally:
+        taking.end()
+    assert disk.names("logs") == []
+    assert taking.outcome in {"taken", "unknown"}
 
 
 GOOD: dict[str, object] = {"format": 1, "offset": "5_0", "expires_at": NOW + 1}
