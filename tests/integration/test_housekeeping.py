@@ -4,8 +4,8 @@ The disk is the real one, behind one that refuses what it is told to (`FaultyDis
 """
 
 import asyncio
-import gc
 import errno
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +23,8 @@ from storage.catalog_records import Life
 from storage.clocks import Clocks
 from storage.disk import LocalDisk
 from storage.faulty_disk import Fault, FaultyDisk, Operation
-from storage.flush_control import FlushOptions
 from storage.flush import FlushJob
+from storage.flush_control import FlushOptions
 from storage.log_counts import flush_in_flight
 from storage.log_facts import list_logs
 from storage.store import StoreOptions
