@@ -25,6 +25,7 @@ from shapes.limits import (
     GATHER_LIKE_BEFORE_SECONDS_MAX,
     GATHER_SECONDS_MAX,
     GATHER_SHAPES_MIN,
+    GATHERED_BYTES_MAX,
     GATHERED_CHANGES_MAX,
     QUIET_SECONDS,
 )
@@ -51,7 +52,7 @@ class Gathering:
         self._attempt = 0
         self._found: list[Fragment] = []
         """In hand; they can all be joined."""
-        self._changes_count = 0
+        self._changes_count = self._rows_bytes = 0
         self._behind: Delivery | Exception | None = None
         """What came behind them, and cannot be joined."""
         self._handed_on_at: float | None = None
@@ -80,12 +81,12 @@ class Gathering:
             async with asyncio.timeout(max(gap_seconds, GATHER_SECONDS_MAX)):
                 await self._gather(gap_seconds)
         arrived = Arrived(self._attempt, joined(self._found))
-        self._found, self._changes_count = [], 0
+        self._found, self._changes_count, self._rows_bytes = [], 0, 0
         return arrived
 
     async def _gather(self, gap_seconds: float) -> None:
         """Take what comes, until nothing has come for so long, and nothing is coming."""
-        while self._behind is None and self._changes_count < GATHERED_CHANGES_MAX:
+        while self._behind is None and not self._is_full:
             try:
                 delivery = await self._before_silence(gap_seconds)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is raised when its turn comes
@@ -95,6 +96,10 @@ class Gathering:
                     return
                 if not self._joins(delivery):
                     self._behind = delivery
+
+    @property
+    def _is_full(self) -> bool:
+        return self._changes_count >= GATHERED_CHANGES_MAX or self._rows_bytes >= GATHERED_BYTES_MAX
 
     async def _before_silence(self, seconds: float) -> Delivery | None:
         """What comes next; None if nothing does for so long."""
@@ -111,12 +116,13 @@ class Gathering:
         """Take a fragment in hand, if it can be joined to those that are there."""
         if not isinstance(delivery, Arrived) or not isinstance(delivery.event, Fragment):
             return False
-        fragment, count = delivery.event, delivery.event.changes_count
+        fragment = delivery.event
         fits = not self._found or (delivery.attempt == self._attempt and can_follow(self._found, fragment))
         if fits:
             self._attempt = delivery.attempt
             self._found.append(fragment)
-            self._changes_count += count
+            self._changes_count += fragment.changes_count
+            self._rows_bytes += fragment.rows_bytes
         return fits
 
     async def _take(self) -> Delivery:

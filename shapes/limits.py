@@ -44,6 +44,10 @@ GATHERED_CHANGES_MAX: Final = 65_536
 The loop stands still for no longer than with one fragment of 8,000, some tenths of a second. Some 10 MB of narrow rows,
 twice while they are joined; one fragment may come on top."""
 
+GATHERED_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The same of wide rows, in memory: to take more of them together would save little, since they themselves cost more
+than what is done for a shape."""
+
 GATHER_LIKE_BEFORE_SECONDS_MAX: Final = 1.0
 """Where thousands of shapes were touched, the first of them waits for the last for as long as the fragment before took,
 some tenths of a second, but never for longer than this: who follows a shape would notice."""

@@ -142,6 +142,11 @@ class Fragment:
         return sum(changes.rows.num_rows for changes in self.changes)
 
     @property
+    def rows_bytes(self) -> int:
+        """Of the rows in all relations, in memory."""
+        return sum(changes.rows.nbytes for changes in self.changes)
+
+    @property
     def ended_count(self) -> int:
         """How many of the transactions ended in this fragment."""
         return len(self.transactions) - self.ends_open

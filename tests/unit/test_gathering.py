@@ -190,6 +190,16 @@ async def test_the_limit_counts_anew_each_time(monkeypatch: pytest.MonkeyPatch) 
     assert [counts(await gathering.next(MANY)) for _ in range(3)] == [[20, 20]] * 3
 
 
+async def test_wide_rows_are_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
+    deliveries = backlog([500] * 6)
+    sizes = [one.event.rows_bytes for one in deliveries if isinstance(one, Arrived) and isinstance(one.event, Fragment)]
+    monkeypatch.setattr("shapes.gathering.GATHERED_BYTES_MAX", sizes[0] + 1)
+    gathering = Gathering(Stream(deliveries).next)
+    assert [counts(await gathering.next(MANY)) for _ in range(3)] == [[500, 500]] * 3
+    assert min(sizes) > 500 * (8 + 8 + 1)
+
+
 async def test_what_does_not_come_is_not_waited_for() -> None:
     stream = Stream(backlog([2000]))
     gathering = Gathering(stream.next)
