@@ -6,6 +6,7 @@ Invariants:
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -132,11 +133,14 @@ class ShapeService:
 
     def living(self, shape: str) -> Entry:
         """The shape of a name or handle, or who stands in its place; raises `UnknownShape` if nobody does."""
+        return self._found(shape, self.house.registry.replacement)
+
+    def _found(self, shape: str, find: Callable[[str], Entry | None]) -> Entry:
         entry = self.known(shape)
-        replacement = self.house.registry.replacement(entry.handle)
-        if replacement is None:
+        found = find(entry.handle)
+        if found is None:
             raise UnknownShape(f"the shape ended: {entry.shape.reason}", shape=shape)
-        return replacement
+        return found
 
     def served_now(self, shape: str) -> Served | None:
         """As `living`, for a reader; None if one is on its way."""
@@ -190,10 +194,7 @@ class ShapeService:
             was_coming = await self.nursery.withdraw(name)
             if await asyncio.to_thread(registry.withdrawn, name) or was_coming:
                 return name
-        entry = self.known(shape)
-        heir = registry.heir(entry.handle)  # and no equal shape: who removes one twice must not remove another's
-        if heir is None:
-            raise UnknownShape(f"the shape ended: {entry.shape.reason}", shape=shape)
+        heir = self._found(shape, registry.heir)  # no equal shape: who removes one twice must not remove another's
         await self.remove(heir.handle)
         return heir.handle
 

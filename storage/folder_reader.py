@@ -83,11 +83,7 @@ class FolderReader:
 
         def attempt() -> Holdings:
             with self._lock:
-                self._look_at_journal()
-                shares = self._journal.shares_of(log)
-                segments = self._look_at_segments(log)
-                for segment in segments:
-                    self._look_at(segment, is_last=segment is segments[-1])
+                segments, shares = self._look_at_rows(log)
                 bases = self._look_at_bases(log)
                 visible = self._upper(LogFiles(log, segments, bases), shares)
             read_log(self._disk, log)
@@ -100,11 +96,7 @@ class FolderReader:
 
         def attempt() -> pa.RecordBatch:
             with self._lock:
-                self._look_at_journal()
-                shares = self._journal.shares_of(log)
-                segments = self._look_at_segments(log)
-                for segment in segments:
-                    self._look_at(segment, is_last=segment is segments[-1])
+                segments, shares = self._look_at_rows(log)
                 return folded_ranges(self._disk, LogFiles(log, segments, []), shares)
 
         return self._attempt(log, attempt)
@@ -237,6 +229,15 @@ class FolderReader:
     def _look_at_bases(self, log: int) -> list[Base]:
         self._bases[log] = list_bases(self._disk, log, self._bases.get(log, ()))
         return list(self._bases[log])
+
+    def _look_at_rows(self, log: int) -> tuple[list[Segment], list[JournalShare]]:
+        """All that has rows of a log above its bases, with what is in the segments."""
+        self._look_at_journal()
+        shares = self._journal.shares_of(log)
+        segments = self._look_at_segments(log)
+        for segment in segments:
+            self._look_at(segment, is_last=segment is segments[-1])
+        return segments, shares
 
     def _look_at_segments(self, log: int) -> list[Segment]:
         """The living segments by name, with what is remembered of those seen before."""

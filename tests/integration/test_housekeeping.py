@@ -5,7 +5,6 @@ The disk is the real one, behind one that refuses what it is told to (`FaultyDis
 
 import asyncio
 import errno
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from storage.flush_control import FlushOptions
 from storage.log_counts import flush_in_flight
 from storage.log_facts import list_logs
 from storage.store import StoreOptions
+from tests.in_memory import alive
 from tests.loop import Loop, looping
 from tests.postgres import Database
 from tests.waiting import eventually
@@ -147,7 +147,7 @@ async def test_nobody_stalls_while_nobody_looks(
 ) -> None:
     """The process was stopped for minutes, with rows on their way to the disk: that is no fault of their shapes."""
     monkeypatch.setattr("shapes.housekeeping.HOUSEKEEPING_SECONDS", 3600.0)  # the test's own rounds
-    stopped_seconds, others = 0.0, flushes_in_memory()
+    stopped_seconds, others = 0.0, alive(FlushJob)
     clocks = Clocks(monotonic=lambda: time.monotonic() + stopped_seconds)
     async with running(AppSettings(database.conninfo(), tmp_path), clocks) as app:
         loop, house = Loop(app, database), app.house
@@ -167,13 +167,7 @@ async def test_nobody_stalls_while_nobody_looks(
         await follows(loop, "UPDATE items SET v = 'after' WHERE id = 1")
         assert loop.living("items").handle == entry.handle
         del going, done  # they remember where they were
-        await eventually(lambda: flushes_in_memory() <= others, "the flush that it looked at to be gone", 5)
-
-
-def flushes_in_memory() -> int:
-    """Those that other tests have left are among them."""
-    gc.collect()
-    return sum(type(one) is FlushJob for one in gc.get_objects())
+        await eventually(lambda: alive(FlushJob) <= others, "the flush that it looked at to be gone", 5)
 
 
 async def test_who_is_removed_while_its_table_is_looked_at_has_ended_once(

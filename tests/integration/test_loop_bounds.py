@@ -1,7 +1,6 @@
 """The loop with many shapes, and over their lives: a commit for a thousand, idle ones, names and generations."""
 
 import asyncio
-import gc
 import os
 import signal
 import time
@@ -32,6 +31,7 @@ from storage.log_facts import LogFacts, list_logs
 from storage.offset import SNAPSHOT_END
 from storage.store import Store, StoreOptions
 from storage.write_buffer import BufferOptions
+from tests.in_memory import alive
 from tests.loop import Loop, looping
 from tests.postgres import Database
 from tests.waiting import eventually
@@ -134,19 +134,14 @@ async def test_what_the_server_shows_is_demanded_no_longer(database: Database, t
 
 async def test_what_was_taken_does_not_stay_in_memory(database: Database, tmp_path: Path) -> None:
     """Until something else comes, which may take hours: a backlog's last fragment may have megabytes."""
-
-    def held() -> int:
-        gc.collect()
-        return sum(type(one) in (Fragment, FlushJob) for one in gc.get_objects())
-
-    others = held()
+    others = alive(Fragment, FlushJob)
     database.execute(ITEMS)
     async with looping(database, tmp_path) as loop:
         await loop.add("items")
         database.execute("INSERT INTO items SELECT n, md5(n::text), 0 FROM generate_series(1, 5000) n")
         await loop.caught_up()
         await loop.app.housekeeping.go_round()
-        await eventually(lambda: held() <= others, "fragments and flushes to be gone", SOON_SECONDS)
+        await eventually(lambda: alive(Fragment, FlushJob) <= others, "fragments and flushes to be gone", SOON_SECONDS)
 
 
 async def test_idle_shapes_without_a_name_end_and_free_slot_and_disk(database: Database, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from storage.flush import FlushJob
 from storage.journal_write import JournalCopy
 from storage.offset import SNAPSHOT_END, LogOffset
 from storage.verify import verify
+from tests.in_memory import alive
 from tests.unit.builders import Rig, rows, to_segments
 from tests.unit.test_folder_reader import EVERYTHING, Writer, options
 
@@ -147,12 +148,6 @@ def test_a_doubt_keeps_no_flush(caplog: pytest.LogCaptureFixture) -> None:
         rig.store.flush_all()
     assert set(rig.store.logs.found.doubts) == {1}
     assert alive(FlushJob, JournalCopy) <= others
-
-
-def alive(*kinds: type) -> int:
-    """Those that other tests have left are among them."""
-    gc.collect()
-    return sum(type(one) in kinds for one in gc.get_objects())
 
 
 def test_a_damaged_folder_is_verified_in_the_memory_of_a_block(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tests.unit.hooked_disk import Once, hooked
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
+HANG_SECONDS = 60.0
 LONGEST = int(LEASE_SECONDS_MAX * SECOND)
 
 
@@ -170,21 +171,24 @@ class Stepped:
         self._goes, self._stands = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._take, args=(hooked(disk, self._stop),), daemon=True)
         self._thread.start()
-        self._stands.acquire()
+        self._wait()
 
     def step(self) -> None:
         if not self.outcome:
             self._goes.release()
-            self._stands.acquire()
+            self._wait()
 
     def end(self) -> None:
         while not self.outcome:
             self.step()
-        self._thread.join()
+        self._thread.join(HANG_SECONDS)
+
+    def _wait(self) -> None:
+        assert self._stands.acquire(timeout=HANG_SECONDS)
 
     def _stop(self, *_: object) -> None:
         self._stands.release()
-        self._goes.acquire()
+        assert self._goes.acquire(timeout=HANG_SECONDS)
 
     def _take(self, disk: Disk) -> None:
         try:
